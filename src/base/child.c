@@ -155,7 +155,7 @@ static void read_all(struct semel_child *child)
 
 /* ---- its exit -------------------------------------------------------------------------------- */
 
-/* Ended, but not reaped yet. */
+/* Ended, whether or not it was reaped. */
 static bool has_ended(const struct semel_child *child)
 {
 	siginfo_t info = { 0 };

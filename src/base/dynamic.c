@@ -65,15 +65,15 @@ semel_status semel_dynamic_load(const struct semel_dynamic_library *library, voi
 semel_status semel_dynamic_load_once(const struct semel_dynamic_library *library, void *table,
 				     bool *loaded, semel_error *error)
 {
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 	semel_status status = SEMEL_OK;
 
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&mutex);
 	if (!*loaded)
 		status = semel_dynamic_load(library, table, error);
 	if (!*loaded && status == SEMEL_OK && library->begin)
 		status = library->begin(table, error);
 	*loaded = status == SEMEL_OK;
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&mutex);
 	return status;
 }

@@ -61,7 +61,7 @@ static void watch_forks(void)
 	pthread_atfork(NULL, NULL, count_fork);
 }
 
-/* For the first moments of a machine, when the kernel has no randomness to give yet. */
+/* For the first moments of a machine, before the kernel has gathered randomness. */
 static uint64_t from_clock(void)
 {
 	static atomic_uint_fast64_t calls;

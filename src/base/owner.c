@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names of owners, and whether the process behind one is gone.
+/* Names of owners, and whether the process of one has ended.
  *
  * A process number means something only within one boot and one process namespace, and numbers are
  * used again: so the name holds boot, namespace and the start time of the process. Whatever cannot

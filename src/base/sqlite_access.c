@@ -92,7 +92,7 @@ static semel_status check_sides(const char *what, const char *path, semel_error 
 	struct stat database, side;
 	char name[PATH_MAX + 16];
 	if (lstat(path, &database) != 0)
-		return SEMEL_OK; /* it went away meanwhile: SQLite says so */
+		return SEMEL_OK; /* it was deleted meanwhile: SQLite reports that */
 	for (size_t i = 0; i < SIDES; i++) {
 		snprintf(name, sizeof(name), "%s%s", path, sides[i]);
 		if (lstat(name, &side) != 0)

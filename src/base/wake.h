@@ -19,7 +19,7 @@ semel_status semel_wake_new(struct semel_wake **wake_out, semel_error *error);
 /* Sleeps in this environment instead of the machine's; it outlives the wake. */
 void semel_wake_set_env(struct semel_wake *wake, const struct semel_env *env);
 /* Watches a database file with its -wal and -journal. Where the system has no inotify left, the
- * polling interval is all there is; that is no error. Once is enough; more does no harm. */
+ * caller's polling interval is all that remains; that is no error. Repeating it does no harm. */
 void semel_wake_watch_database(struct semel_wake *wake, const char *database_path);
 /* Also wakes when this descriptor is readable. */
 void semel_wake_watch_fd(struct semel_wake *wake, int fd);

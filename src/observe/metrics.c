@@ -205,7 +205,7 @@ struct semel_series {
 	_Atomic uint64_t counts[BUCKETS_MAX + 1]; /* histogram: per bucket; value is the sum */
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct semel_series *heads[SEMEL_METRIC_COUNT];
 static uint32_t series_counts[SEMEL_METRIC_COUNT];
 static struct semel_series nowhere; /* counts here when there is no memory */
@@ -246,7 +246,7 @@ struct semel_series *semel_series(enum semel_metric metric, const char *first, c
 {
 	const char *values[LABELS_MAX] = { first ? first : "", second ? second : "" };
 
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&mutex);
 	struct semel_series *series = find(metric, values);
 	if (!series && series_counts[metric] >= SEMEL_SERIES_MAX) {
 		for (int i = 0; i < LABELS_MAX; i++)
@@ -255,7 +255,7 @@ struct semel_series *semel_series(enum semel_metric metric, const char *first, c
 	}
 	if (!series)
 		series = add(metric, values);
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&mutex);
 	return series;
 }
 
@@ -287,12 +287,12 @@ bool semel_metric_value(enum semel_metric metric, const char *first, const char 
 {
 	const char *values[LABELS_MAX] = { first ? first : "", second ? second : "" };
 
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&mutex);
 	struct semel_series *series = find(metric, values);
 	bool shown = series && atomic_load(&series->shown);
 	if (shown)
 		*value_out = atomic_load(&series->value);
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&mutex);
 	return shown;
 }
 
@@ -301,23 +301,23 @@ bool semel_metric_sum(enum semel_metric metric, const char *second, int64_t *sum
 	bool any = false;
 
 	*sum_out = 0;
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&mutex);
 	for (struct semel_series *series = heads[metric]; series; series = series->next) {
 		if (second && strcmp(series->values[1], second) != 0)
 			continue;
 		*sum_out += atomic_load(&series->value);
 		any = any || atomic_load(&series->shown);
 	}
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&mutex);
 	return any;
 }
 
 void semel_metric_clear(enum semel_metric metric)
 {
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&mutex);
 	for (struct semel_series *series = heads[metric]; series; series = series->next)
 		atomic_store(&series->shown, false);
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&mutex);
 }
 
 /* ---- the text -------------------------------------------------------------------------------- */
@@ -405,7 +405,7 @@ static void render_metric(struct semel_buffer *text, enum semel_metric metric)
 
 	semel_buffer_printf(text, "# HELP %s %s\n# TYPE %s %s\n", definition->name,
 			    definition->help, definition->name, kind_names[definition->kind]);
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&mutex);
 	for (struct semel_series *series = heads[metric]; series; series = series->next) {
 		if (!atomic_load(&series->shown))
 			continue;
@@ -414,7 +414,7 @@ static void render_metric(struct semel_buffer *text, enum semel_metric metric)
 		else
 			render_plain(text, definition, series);
 	}
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&mutex);
 }
 
 void semel_metrics_render(struct semel_buffer *text)

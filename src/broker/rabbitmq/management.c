@@ -46,6 +46,17 @@ static void add_base(const struct semel_rabbit *rabbit, const char *management,
 				    settings->tls ? 15671 : 15672);
 }
 
+static json_t *parse(long code, const struct semel_buffer *body, semel_error *error)
+{
+	json_t *answer = code == 200
+				 ? json_loadb(body->data ? body->data : "", body->length, 0, NULL)
+				 : NULL;
+	if (!answer)
+		(void)semel_error_set(error, code == 404 ? SEMEL_NOT_FOUND : SEMEL_OUTAGE,
+				      "it answered %ld", code);
+	return answer;
+}
+
 /* "/api/KIND", "/api/KIND/VHOST/NAME", "/api/KIND/VHOST/NAME/WHAT". The caller's to release; NULL:
  * error says why. */
 static json_t *get(const struct semel_rabbit *rabbit, const char *management, const char *kind,
@@ -71,11 +82,8 @@ static json_t *get(const struct semel_rabbit *rabbit, const char *management, co
 					   .timeout_ms = FETCH_MS,
 					   .body_max = BODY_MAX };
 	semel_status status = semel_fetch_run(&fetch, &code, &body, error);
-	if (status == SEMEL_OK && code == 200)
-		answer = json_loadb(body.data ? body.data : "", body.length, 0, NULL);
-	if (status == SEMEL_OK && !answer)
-		(void)semel_error_set(error, code == 404 ? SEMEL_NOT_FOUND : SEMEL_OUTAGE,
-				      "it answered %ld", code);
+	if (status == SEMEL_OK)
+		answer = parse(code, &body, error);
 	char shown[256] = ""; /* --management may have a password in it */
 	if (!url.failed && url.length > base) {
 		url.data[base] = '\0';
@@ -234,18 +242,18 @@ static json_int_t number_of(const json_t *object, const char *name)
 	return json_is_integer(value) ? json_integer_value(value) : -1;
 }
 
-/* The lower one of both counts; where there is none, RabbitMQ 4 has its own. */
+/* The lower one of both applies; without one, RabbitMQ 4 has a default. */
 static void examine_limit(const struct semel_rabbit *rabbit, const char *queue,
 			  const struct semel_examination *examination)
 {
 	char text[TEXT_SIZE], remedy[TEXT_SIZE];
-	json_t *seen = get(rabbit, examination->management, "queues", queue, NULL, NULL);
-	const json_t *arguments = json_object_get(seen, "arguments");
+	json_t *entity = get(rabbit, examination->management, "queues", queue, NULL, NULL);
+	const json_t *arguments = json_object_get(entity, "arguments");
 	const char *type = json_string_value(json_object_get(arguments, "x-queue-type"));
-	const char *policy = json_string_value(json_object_get(seen, "policy"));
+	const char *policy = json_string_value(json_object_get(entity, "policy"));
 	json_int_t declared = number_of(arguments, "x-delivery-limit");
 	json_int_t set =
-		number_of(json_object_get(seen, "effective_policy_definition"), "delivery-limit");
+		number_of(json_object_get(entity, "effective_policy_definition"), "delivery-limit");
 	bool by_policy = set >= 0 && (declared < 0 || set < declared);
 	json_int_t limit = by_policy ? set : declared;
 	if (type && strcmp(type, "quorum") == 0 && limit >= 0 && limit < LIMIT_HIGH) {
@@ -260,12 +268,12 @@ static void examine_limit(const struct semel_rabbit *rabbit, const char *queue,
 			 policy ? policy : "");
 		semel_examination_report(examination, SEMEL_CHECK_LIMITS, SEMEL_SEVERITY_PROBLEM,
 					 text, remedy);
-	} else if (seen) {
+	} else if (entity) {
 		snprintf(text, sizeof(text), "%.255s drops no event", queue);
 		semel_examination_report(examination, SEMEL_CHECK_LIMITS, SEMEL_SEVERITY_FINE, text,
 					 NULL);
 	}
-	json_decref(seen);
+	json_decref(entity);
 }
 
 static bool examine_subscription(const struct semel_rabbit *rabbit,

@@ -56,12 +56,12 @@ semel_status semel_rabbit_probe_frame(struct semel_rabbit *rabbit, const amqp_fr
 		probe->tag = deliver->delivery_tag;
 		probe->expects_header = true;
 	} else if (method->id == AMQP_BASIC_CANCEL_METHOD && probe) {
-		probe->gone = true;
+		probe->cancelled = true;
 	} else if (method->id == AMQP_CHANNEL_CLOSE_METHOD) {
 		(void)semel_rabbit_channel_closed(rabbit, SEMEL_RABBIT_PROBE, method->decoded,
 						  NULL);
 		if (probe)
-			probe->gone = true;
+			probe->cancelled = true;
 	}
 	return SEMEL_OK;
 }
@@ -94,7 +94,7 @@ static semel_status await_first(struct semel_rabbit *rabbit, int64_t timeout_ms,
 {
 	const struct semel_rabbit_probe *probe = rabbit->probe;
 	int64_t until_ms = semel_steady_ms(rabbit->env) + timeout_ms;
-	while (probe->first < 0 && !probe->gone && semel_steady_ms(rabbit->env) < until_ms) {
+	while (probe->first < 0 && !probe->cancelled && semel_steady_ms(rabbit->env) < until_ms) {
 		semel_status status = semel_rabbit_pump_all(rabbit, WAIT_MS, error);
 		if (status != SEMEL_OK)
 			return status;
@@ -121,7 +121,8 @@ static semel_status read_on(struct semel_rabbit *rabbit, const char *queue, seme
 {
 	const struct semel_rabbit_probe *probe = rabbit->probe;
 	uint64_t acked = 0, count = 0;
-	while (probe->tag > acked && probe->count < probe->limit && !probe->found && !probe->gone) {
+	while (probe->tag > acked && probe->count < probe->limit && !probe->found &&
+	       !probe->cancelled) {
 		acked = probe->tag;
 		semel_status status =
 			semel_rabbit_write_ack(rabbit, SEMEL_RABBIT_PROBE, acked, true, error);
@@ -142,7 +143,7 @@ static semel_status read_stream(struct semel_rabbit *rabbit, const char *queue, 
 	if (status != SEMEL_OK)
 		return status;
 	status = await_first(rabbit, timeout_ms, error);
-	if (status != SEMEL_OK || probe->gone)
+	if (status != SEMEL_OK || probe->cancelled)
 		return status;
 	return probe->first < 0 ? count_messages(rabbit, queue, messages_out, error)
 				: read_on(rabbit, queue, error);
@@ -163,7 +164,7 @@ static semel_status run_once(struct semel_rabbit *rabbit, const char *queue,
 {
 	probe->first = probe->last = -1;
 	probe->tag = probe->count = 0;
-	probe->expects_header = probe->gone = false;
+	probe->expects_header = probe->cancelled = false;
 	rabbit->probe = probe;
 	semel_status status = read_stream(rabbit, queue, timeout_ms, messages_out, error);
 	rabbit->probe = NULL;
@@ -171,7 +172,7 @@ static semel_status run_once(struct semel_rabbit *rabbit, const char *queue,
 	semel_rabbit_signal_ready(rabbit);
 	if (status != SEMEL_OK)
 		return status;
-	if (probe->gone)
+	if (probe->cancelled)
 		return semel_error_set(error, SEMEL_OUTAGE, "queue %s not found on %s", queue,
 				       rabbit->address);
 	return ended;

@@ -170,9 +170,9 @@ LOCKED(publish,
 	const struct semel_publish_metadata *metadata, void *token, semel_error *error),
        event, metadata, token, error)
 LOCKED(poll,
-       (struct semel_broker * broker, int64_t wait_ms, semel_outcome_callback seen, void *user,
+       (struct semel_broker * broker, int64_t wait_ms, semel_outcome_callback callback, void *user,
 	semel_error *error),
-       wait_ms, seen, user, error)
+       wait_ms, callback, user, error)
 LOCKED(subscribe,
        (struct semel_broker * broker, const struct semel_subscribe_options *options,
 	semel_error *error),
@@ -208,8 +208,8 @@ LOCKED(find_event,
        scope, topics, event_id, waiting_out, error)
 LOCKED(compare,
        (struct semel_broker * broker, const struct semel_subscribe_options *options,
-	semel_difference_callback seen, void *user, semel_error *error),
-       options, seen, user, error)
+	semel_difference_callback report, void *user, semel_error *error),
+       options, report, user, error)
 LOCKED(remove,
        (struct semel_broker * broker, const char *topic, const char *const *scopes,
 	semel_error *error),

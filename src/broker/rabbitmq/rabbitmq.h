@@ -15,13 +15,14 @@
  *
  * connection  connection.c (open, close, errors), tls.c, write.c (frames out), read.c (frames in),
  *             heartbeat.c (heartbeats by a thread, and the mutex), library.c (librabbitmq)
- * names       settings.c (the URL), topology.c (what is declared, by name), declare.c (one entity
- * or binding), remove.c (deleting), rebind.c (bindings that were taken away) publishing  publish.c
- * (the window), requeue.c (to one subscription) consuming   consume.c (subscribe, fetch, ack),
- * assignment.c (one queue consumed), deliver.c (a message becomes a delivery), message.c (its
- * headers), unacked.c (what is not acked), stream.c (a queue that is a log), probe.c (reading a
- * stream without consuming it) inspecting  count.c (counting while deliveries arrive), inspect.c
- * (backlog), examine.c and management.c (for semel doctor)
+ * names       settings.c (the URL), topology.c (what is declared, by name), remove.c (deleting),
+ *             declare.c (one entity or binding), rebind.c (bindings that were taken away)
+ * publishing  publish.c (the window), requeue.c (to one subscription)
+ * consuming   consume.c (subscribe, fetch, ack), assignment.c (one queue consumed), deliver.c (a
+ *             message becomes a delivery), message.c (its headers), unacked.c (what is not acked),
+ *             stream.c (a queue that is a log), probe.c (reading a stream without consuming it)
+ * inspecting  count.c (counting while deliveries arrive), inspect.c (backlog), examine.c and
+ *             management.c (for semel doctor)
  */
 #ifndef SEMEL_BROKER_RABBITMQ_RABBITMQ_H
 #define SEMEL_BROKER_RABBITMQ_RABBITMQ_H
@@ -178,7 +179,7 @@ struct semel_rabbit_probe {
 	bool found;                 /* out */
 	/* while it runs */
 	uint64_t tag;
-	bool expects_header, gone;
+	bool expects_header, cancelled;
 };
 
 /* The type of a message without id and body that is ours, and no event. */
