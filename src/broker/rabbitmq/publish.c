@@ -154,7 +154,7 @@ static void resolve(struct semel_rabbit_window *window, struct semel_rabbit_infl
 	remove_sent(window, inflight);
 	if (nacked)
 		finish(window, inflight, SEMEL_NACKED,
-		       "the broker refused it (nack): is a queue full (max-length with "
+		       "the broker refused the event (nack): is a queue full (max-length with "
 		       "reject-publish), or without a leader?");
 	else if (inflight->returned)
 		finish(window, inflight, SEMEL_UNROUTABLE, inflight->reason);
@@ -386,8 +386,8 @@ static void report(struct semel_rabbit_window *window, semel_outcome_callback ca
 	}
 }
 
-static semel_status exchange_frames(struct semel_rabbit *rabbit, int64_t wait_ms,
-				    semel_error *error)
+static semel_status send_and_receive(struct semel_rabbit *rabbit, int64_t wait_ms,
+				     semel_error *error)
 {
 	semel_status status = send_ready(rabbit, error);
 	if (status != SEMEL_OK)
@@ -405,7 +405,7 @@ semel_status semel_rabbit_poll(struct semel_broker *broker, int64_t wait_ms,
 			       semel_outcome_callback callback, void *user, semel_error *error)
 {
 	struct semel_rabbit *rabbit = semel_rabbit_of(broker);
-	semel_status status = exchange_frames(rabbit, wait_ms, error);
+	semel_status status = send_and_receive(rabbit, wait_ms, error);
 	if (rabbit->wake)
 		semel_wake_watch_writable(rabbit->wake, rabbit->fd,
 					  semel_rabbit_unsent(rabbit) > 0);

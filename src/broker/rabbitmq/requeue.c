@@ -24,7 +24,7 @@ void semel_rabbit_requeue_confirmed(struct semel_rabbit *rabbit, uint64_t tag, b
 		return;
 	rabbit->requeue.status = SEMEL_OUTAGE;
 	snprintf(rabbit->requeue.reason, sizeof(rabbit->requeue.reason),
-		 "the broker refused it (nack)");
+		 "the broker refused the event (nack)");
 }
 
 void semel_rabbit_requeue_returned(struct semel_rabbit *rabbit, const char *text)
