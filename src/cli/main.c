@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The program: reads the command line, gathers the settings, runs one command, and turns its status
- * into a line on stderr and an exit code. */
+/* The program: parses the command line, resolves the settings, runs one command, and turns its
+ * status into a line on stderr and an exit code.
+ *
+ * The room: arguments/ parses the command line, the environment and the config file by their
+ * tables, and writes help and docs from them; commands/ has a file per command, with its options
+ * and its row in commands/table.c; plays/ has what demo, drill and bench run in a sandbox; process/
+ * has what belongs to the process: signals, output, progress, the service manager. A file here
+ * includes seams and rules, but no driver and no library of a database or broker. */
 #include "base/error.h"
 #include "base/sqlite_memory.h"
 #include "cli/arguments/help.h"
@@ -24,10 +30,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SPANS_WAIT_MS      2000 /* at the end, for a collector */
+#define SPANS_WAIT_MS      2000 /* for a collector, at exit */
 #define THREAD_STACK_BYTES ((size_t)8 * 1024 * 1024)
 
-/* A database opened on the number of a closed stderr would get our messages written into it. */
+/* If stderr were closed, a database could be opened on its number, and messages written into it. */
 static void open_missing_descriptors(void)
 {
 	int fd = open("/dev/null", O_RDWR);
@@ -99,14 +105,14 @@ static semel_status run(int argc, char **argv, semel_error *error)
 	return status;
 }
 
-/* When it failed long ago, errno has forgotten why. */
+/* After an earlier failure errno no longer has the reason. */
 static bool is_reader_gone(void)
 {
 	struct pollfd out = { .fd = STDOUT_FILENO, .events = POLLOUT };
 	return poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
 }
 
-/* Whoever closed our stdout has seen enough; a full disk is another matter. */
+/* A reader that has closed our stdout is no error; a full disk is one. */
 static semel_status finish_output(semel_status status, semel_error *error)
 {
 	errno = 0;
@@ -119,7 +125,7 @@ static semel_status finish_output(semel_status status, semel_error *error)
 			       errno ? strerror(errno) : "a part of it is lost");
 }
 
-/* One line, whatever a user's text had in it. */
+/* One line, whatever control characters the text has. */
 static void print_error(const semel_error *error, semel_status status)
 {
 	char line[SEMEL_ERROR_TEXT_MAX];
@@ -157,7 +163,7 @@ static void keep_stacks_large(void)
 
 int main(int argc, char **argv)
 {
-	static semel_error error; /* texts are long, and main lives as long as anything */
+	static semel_error error; /* large, so not on the stack */
 	open_missing_descriptors();
 	keep_memory_small();
 	keep_stacks_large();

@@ -160,7 +160,7 @@ def test_a_crash_leaves_no_core_file_unless_it_is_wished(semel):
 
 
 def warnings(child):
-    return [line for line in child.stderr.read().splitlines() if "a file with a secret is open to others" in line]
+    return [line for line in child.stderr.read().splitlines() if "a file with a secret is readable by other users" in line]
 
 
 def test_files_with_secrets_that_others_can_read_are_warned_of(semel):

@@ -9,9 +9,9 @@
 /* The keys of the section. */
 extern const struct semel_option semel_adopt_rows[];
 
-/* Both do nothing without the section. Adopts the table, and says so. */
+/* Both do nothing without the section. Adopts the table, and prints that. */
 semel_status semel_adopt_apply(struct semel_invocation *invocation);
-/* CONFIG when it is not adopted, or by other settings. */
+/* CONFIG when it is not adopted, or with other settings. */
 semel_status semel_adopt_check(struct semel_invocation *invocation);
 
 #endif

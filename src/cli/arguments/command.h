@@ -13,7 +13,7 @@
 
 struct semel_config;
 
-/* What a command is given. */
+/* The input of a command. */
 struct semel_invocation {
 	const struct semel_args *args;
 	const char *store;                 /* URL: option, environment, config file, default */
@@ -45,7 +45,7 @@ struct semel_command {
 	const char *summary;     /* one phrase without a full stop */
 	const char *positionals; /* "EVENT_ID"; NULL: none are taken */
 	size_t positionals_min, positionals_max;
-	const struct semel_option *options;   /* NULL: none of its own */
+	const struct semel_option *options;   /* NULL: only the global ones */
 	const char *details;                  /* paragraphs, divided by blank lines; may be NULL */
 	const struct semel_example *examples; /* ends with a row of zeroes; may be NULL */
 	const struct semel_command *const *subcommands; /* NULL-ended; NULL: none */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads the YAML by the same tables as the command line: a key is an option's name, a value is what
- * the option would accept. Every complaint names file, line and the nearest right key. */
+/* Parses the YAML by the tables of the command line: a key is the name of an option, a value is one
+ * that the option accepts. Every error names file, line and the nearest right key. */
 #include "cli/arguments/config.h"
 
 #include "cli/arguments/adopt.h"
@@ -31,7 +31,7 @@ struct reading {
 	semel_error *error;
 };
 
-/* One key that is known at some place, and how its value is read. */
+/* A key of the first level, and the function that reads its value. */
 struct key {
 	const char *name;
 	semel_status (*read)(struct reading *reading, const yaml_node_t *value);
@@ -68,7 +68,7 @@ static const struct semel_option upcaster_options[] = {
 	{ 0 },
 };
 
-/* ---- complaints ------------------------------------------------------------------------------ */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 static int line_of(const yaml_node_t *node)
 {
@@ -108,7 +108,7 @@ static semel_status unknown_key(const struct reading *reading, const yaml_node_t
 	for (size_t i = 0; i < count; i++)
 		semel_buffer_printf(&all, "%s%s", i ? ", " : "", known[i]);
 	semel_status status =
-		config_error(reading, line_of(node), "unknown key \"%s\" (known are: %s)", name,
+		config_error(reading, line_of(node), "unknown key \"%s\" (known keys: %s)", name,
 			     all.data ? all.data : "");
 	semel_buffer_free(&all);
 	return status;
@@ -129,7 +129,7 @@ static semel_status scalar(const struct reading *reading, const yaml_node_t *nod
 {
 	*value_out = (const char *)node->data.scalar.value;
 	if (node->type != YAML_SCALAR_NODE)
-		return config_error(reading, line_of(node), "a plain value is needed here");
+		return config_error(reading, line_of(node), "expected a plain value");
 	if (strlen(*value_out) != node->data.scalar.length)
 		return config_error(reading, line_of(node), "a value may not hold a zero byte");
 	return SEMEL_OK;
@@ -144,7 +144,7 @@ static semel_status each_pair(struct reading *reading, const yaml_node_t *node, 
 	if (is_null(node))
 		return SEMEL_OK;
 	if (node->type != YAML_MAPPING_NODE)
-		return config_error(reading, line_of(node), "keys with values are needed here");
+		return config_error(reading, line_of(node), "expected keys with values");
 	semel_status status = SEMEL_OK;
 	yaml_node_pair_t *pair = node->data.mapping.pairs.start;
 	for (; status == SEMEL_OK && pair < node->data.mapping.pairs.top; pair++) {
@@ -208,7 +208,7 @@ static bool add_value(struct semel_setting *setting, const char *value)
 	return grown[setting->count++] != NULL;
 }
 
-/* What is being read, for one key of a section. */
+/* The key of a section that is being read. */
 struct entry {
 	const struct semel_option *option;
 	struct semel_setting *setting;
@@ -316,7 +316,7 @@ static semel_status read_key(struct reading *reading, const yaml_node_t *key,
 	if (!option)
 		return unknown_option_key(reading, key, target->options);
 	if (find_setting(target->section, option->name))
-		return config_error(reading, line_of(key), "%s is here twice (keep one)", name);
+		return config_error(reading, line_of(key), "duplicate key %s (keep one)", name);
 	struct entry entry = { option, add_setting(target->section, option->name) };
 	if (!entry.setting)
 		return no_memory(reading->error);
@@ -333,7 +333,7 @@ static semel_status check_section(const struct reading *reading, const struct se
 		const struct semel_setting *setting = find_setting(section, option->name);
 		const struct alias *alias = find_alias(NULL, option->name);
 		if (option->required && (!setting || setting->count == 0))
-			return config_error(reading, section->line, "%s is missing here",
+			return config_error(reading, section->line, "missing key %s",
 					    alias ? alias->key : option->name);
 		for (const struct semel_option *other = option + 1;
 		     setting && option->excludes && other->name; other++)
@@ -369,7 +369,7 @@ static semel_status read_url(struct reading *reading, const yaml_node_t *value, 
 	semel_url_redact(text, shown, sizeof shown);
 	if (!strchr(text, ':'))
 		return config_error(reading, line_of(value),
-				    "\"%s\" is no URL (write for example sqlite:shop.db or "
+				    "\"%s\" is not a URL (write for example sqlite:shop.db or "
 				    "local:broker.db)",
 				    shown);
 	*url_out = strdup(text);
@@ -487,7 +487,7 @@ static semel_status read_file_key(struct reading *reading, const yaml_node_t *ke
 		if (strcmp(known[i], name) != 0)
 			continue;
 		if (seen[i])
-			return config_error(reading, line_of(key), "%s is here twice (keep one)",
+			return config_error(reading, line_of(key), "duplicate key %s (keep one)",
 					    name);
 		seen[i] = true;
 		return file_keys[i].read(reading, value);
@@ -506,7 +506,7 @@ static semel_status load(struct reading *reading, yaml_parser_t *parser,
 			    parser->problem ? parser->problem : "unreadable");
 }
 
-/* What nobody reads would look as if it held. */
+/* A second document would be ignored, so it is refused. */
 static semel_status refuse_more(struct reading *reading, yaml_parser_t *parser)
 {
 	yaml_document_t document;
@@ -554,7 +554,7 @@ static semel_status read_text(struct reading *reading, struct semel_text text)
 	return status;
 }
 
-/* One byte beyond the bound is enough to know. */
+/* Stops at the first byte beyond the bound. */
 static semel_status read_bytes(struct reading *reading, FILE *file, struct semel_buffer *bytes)
 {
 	char chunk[4096];
@@ -588,7 +588,7 @@ static semel_status read_file(struct reading *reading)
 	return status;
 }
 
-/* With the text of the file, or by reading it; data NULL: by reading it, if there is a path. */
+/* From the text; data NULL: from the file of this path, or the defaults without a path. */
 static semel_status read_config(const char *path, struct semel_text text,
 				struct semel_config **config_out, semel_error *error)
 {

@@ -18,7 +18,7 @@ struct semel_retention {
 	int64_t outbox_ms, inbox_ms, dead_ms;
 };
 
-/* One key of a section with its values, as the option of the same name would have them. */
+/* One key of a section with its values, in the form of the option of the same name. */
 struct semel_setting {
 	char *name;
 	char **values;
@@ -33,14 +33,14 @@ struct semel_section {
 
 struct semel_config {
 	char *path;           /* NULL: no file */
-	char *store, *broker; /* NULL: the file does not say */
+	char *store, *broker; /* NULL: not in the file */
 	bool has_relay, has_admin, has_retention, has_adopt;
 	struct semel_section relay;          /* as the options of relay */
-	struct semel_section adopt;          /* an outbox of somebody else's making */
+	struct semel_section adopt;          /* an outbox of another product */
 	struct semel_section *subscriptions; /* each as the options of consume */
 	size_t subscription_count;
 	struct semel_section admin;
-	struct semel_retention retention; /* never zero: the defaults where the file is silent */
+	struct semel_retention retention; /* never zero: defaults for missing keys */
 };
 
 /* The keys of the section retention. */
@@ -49,18 +49,18 @@ extern const struct semel_option semel_retention_rows[];
 /* path NULL: the defaults. CONFIG, with file, line and the nearest right key. */
 semel_status semel_config_read(const char *path, struct semel_config **config_out,
 			       semel_error *error);
-/* The same of a text that is already there; name stands in complaints. */
+/* The same from a text; name is used in errors. */
 semel_status semel_config_parse(const char *name, struct semel_text text,
 				struct semel_config **config_out, semel_error *error);
-/* Gives the section's settings to args as far as the command line is silent. */
+/* Sets the options of args that the command line does not set. */
 semel_status semel_config_fill(const struct semel_section *section, struct semel_args *args,
 			       semel_error *error);
 /* The subscription of this scope, or NULL. */
 const struct semel_section *semel_config_subscription(const struct semel_config *config,
 						      const char *scope);
-/* NULL when the section does not have it. */
+/* NULL if the section does not have the key. */
 const char *semel_section_text(const struct semel_section *section, const char *name);
-/* A file with every key, explained and commented out, made from the tables. */
+/* A file with every key, explained and commented out, written from the tables. */
 void semel_config_sample(struct semel_buffer *text);
 void semel_config_free(struct semel_config *config);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bounded reading: memory is used for what is acceptable, never for what will be refused. */
+/* Bounded reading: input that is too large is refused before memory is used for all of it. */
 #include "cli/arguments/input.h"
 
 #include "base/error.h"
@@ -68,7 +68,7 @@ semel_status semel_input_read(const char *path, size_t max, struct semel_buffer 
 	return status;
 }
 
-/* False: nothing more will come, or failed_out tells that reading did. */
+/* False: the input has ended, or reading failed (failed_out). */
 static bool refill(struct semel_lines *lines, bool *failed_out)
 {
 	if (lines->at < lines->filled)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading what a user hands over, with a bound: a file or stdin as a whole, or line by line. Too
- * much is refused as soon as it is seen, not after it was all read. */
+/* Bounded reading of a file or stdin, as a whole or line by line. Input that is too large is
+ * refused as soon as the bound is passed. */
 #ifndef SEMEL_CLI_ARGUMENTS_INPUT_H
 #define SEMEL_CLI_ARGUMENTS_INPUT_H
 
@@ -19,7 +19,7 @@ semel_status semel_input_read(const char *path, size_t max, struct semel_buffer 
 struct semel_lines {
 	int fd;
 	size_t max;      /* of one line */
-	uint64_t number; /* of the line last given, from 1 */
+	uint64_t number; /* of the line last returned, from 1 */
 	struct semel_buffer line;
 	size_t at, filled; /* in chunk */
 	bool ended;

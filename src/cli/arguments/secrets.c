@@ -23,7 +23,7 @@ static char *url_in(char *word)
 	return equals ? equals + 1 : word;
 }
 
-/* What is shown of it, in the room that it has. */
+/* Replaces it by its redacted form, in place. */
 static void overwrite(char *url)
 {
 	char shown[SHOWN_SIZE];
@@ -55,7 +55,7 @@ char **semel_secrets_hide(int argc, char **argv)
 
 /* ---- core files ------------------------------------------------------------------------------ */
 
-/* A limit of 0 counts for files only, not for a program that is handed the core. At 1 the kernel
+/* A limit of 0 applies to files only, not to a program that receives the core. At 1 the kernel
  * makes neither. The hard limit stays, so that a handler may have its own core files. */
 void semel_secrets_keep_from_core(void)
 {
@@ -90,7 +90,7 @@ static void inspect_file(struct inspection *inspection, const char *path)
 	}
 	char text[2 * SEMEL_SECRET_TEXT_MAX + 16];
 	snprintf(text, sizeof text, "%s (run: %s)", fault.text, fault.remedy);
-	semel_log(SEMEL_LOG_WARN, "a file with a secret is open to others",
+	semel_log(SEMEL_LOG_WARN, "a file with a secret is readable by other users",
 		  &(struct semel_log_fields){ .error = text });
 }
 
@@ -125,7 +125,7 @@ static bool has_secret(const struct semel_config *config)
 	return has;
 }
 
-/* The admin server's, of the command line or of the config file. */
+/* An option of the admin server, from the command line or the config file. */
 static void inspect_option(struct inspection *inspection, const struct semel_invocation *invocation,
 			   const char *name)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Secrets of the operator: in no list of processes, in no core file, and in no file that others can
- * read without a word. */
+/* Keeps secrets out of the list of processes and out of core files, and warns of files with secrets
+ * that other users can read. */
 #ifndef SEMEL_CLI_ARGUMENTS_SECRETS_H
 #define SEMEL_CLI_ARGUMENTS_SECRETS_H
 
@@ -13,7 +13,7 @@ char **semel_secrets_hide(int argc, char **argv);
 /* This process leaves no core file, nor do its children unless they ask for one; SEMEL_CORE=1: it
  * may, as before. */
 void semel_secrets_keep_from_core(void);
-/* For commands that run on: what others can read goes to the log. */
+/* For long-running commands: logs a warning for each such file. */
 void semel_secrets_warn(const struct semel_invocation *invocation);
 void semel_secrets_examine(const struct semel_invocation *invocation,
 			   const struct semel_examination *examination);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One rule for both URLs: the option wins over the environment, that over the config file, and that
- * over the default. A file named in the environment keeps secrets out of it. */
+/* One rule for both URLs: an option overrides the environment, the environment the config file, and
+ * the config file the default. A file that the environment names keeps a password out of it. */
 #include "cli/arguments/settings.h"
 
 #include "base/error.h"
@@ -15,10 +15,10 @@
 
 #define URL_SIZE 4096
 
-/* One of the two URLs, and everything that differs between them. */
+/* One of the two URLs, with what differs between them. */
 struct setting {
 	const char *option, *variable, *file_variable;
-	const char *scheme; /* of the default, for the advice */
+	const char *scheme; /* of the default, for error messages */
 };
 
 static const struct setting store_setting = { "store", "SEMEL_STORE", "SEMEL_STORE_FILE",
@@ -80,19 +80,19 @@ static semel_status check_url(const struct setting *setting, const char *url, co
 			       from, shown, setting->scheme, shown);
 }
 
-/* In a handler the default may be another database than that of the consumer, which was withheld:
- * what is published there would never be relayed. */
+/* In a handler the default may be another database than that of the consumer, which was not passed
+ * on: no relay would publish what is written there. */
 static semel_status take_default(const struct semel_args *args, const struct setting *setting,
 				 char **url_out, semel_error *error)
 {
 	const char *withheld = getenv("SEMEL_WITHHELD");
 	if (setting != &store_setting || !withheld || !*withheld)
 		return copy(semel_args_text(args, setting->option), url_out, error);
-	return semel_error_set(error, SEMEL_CONFIG,
-			       "this handler does not know the store: %.40s is not passed to it "
-			       "(name it with --store, or let the consumer pass it on: --pass-env "
-			       "%.40s)",
-			       withheld, withheld);
+	return semel_error_set(
+		error, SEMEL_CONFIG,
+		"no store given: %.40s is not passed to this handler (give --store, or "
+		"start the consumer with --pass-env %.40s)",
+		withheld, withheld);
 }
 
 static semel_status resolve(const struct semel_args *args, const struct setting *setting,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where store and broker come from, by weight: option, environment, config file, default. */
+/* The settings of a command, by precedence: option, environment, config file, default. */
 #ifndef SEMEL_CLI_ARGUMENTS_SETTINGS_H
 #define SEMEL_CLI_ARGUMENTS_SETTINGS_H
 
@@ -10,7 +10,7 @@ struct semel_settings {
 	char *store, *broker;
 };
 
-/* Reads environment and config file, and gives args what they say. Free it also after a failure. */
+/* Reads environment and config file, and completes args from them. Free it also after a failure. */
 semel_status semel_settings_resolve(struct semel_args *args, struct semel_settings *settings_out,
 				    semel_error *error);
 void semel_settings_free(struct semel_settings *settings);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libyaml reads ahead by 1024 characters at most to find out whether something is a key, so that a
- * check of each event stops it close behind the first one that is too much. */
+/* libyaml reads at most 1024 characters ahead to find out whether a scalar is a key, so a check of
+ * each event stops it close behind the first one beyond a bound. */
 #include "cli/arguments/yaml_bounds.h"
 
 #include <yaml.h>
@@ -12,7 +12,7 @@ struct counts {
 	size_t depth, nodes, anchors;
 };
 
-/* What is too much behind this event, or NULL. */
+/* The bound that this event exceeds, or NULL. */
 static const char *count_event(struct counts *counts, const yaml_event_t *event)
 {
 	const yaml_char_t *anchor = NULL;
@@ -60,7 +60,7 @@ struct semel_yaml_problem semel_yaml_check(struct semel_text text)
 	struct counts counts = { 0 };
 	yaml_parser_t parser;
 	if (!yaml_parser_initialize(&parser))
-		return (struct semel_yaml_problem){ "no memory for it", 1, true };
+		return (struct semel_yaml_problem){ "no memory", 1, true };
 	yaml_parser_set_input_string(&parser, (const unsigned char *)text.data, text.length);
 	for (bool ended = false; !ended && !problem.what;) {
 		yaml_event_t event;

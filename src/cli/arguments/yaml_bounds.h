@@ -17,10 +17,10 @@
 struct semel_yaml_problem {
 	const char *what; /* NULL: there is none; constant, or valid as long as the library is */
 	int line;         /* from 1 */
-	bool is_bound;    /* it may be YAML, and there is too much of it */
+	bool is_bound;    /* it exceeds a bound, and may be YAML */
 };
 
-/* The first thing that is no YAML, or beyond a bound. Over all documents of the text. */
+/* The first place that is not YAML, or beyond a bound, in all documents of the text. */
 struct semel_yaml_problem semel_yaml_check(struct semel_text text);
 
 #endif

@@ -8,9 +8,9 @@
 #include <semel/consumer.h>
 #include <semel/relay.h>
 
-/* cmd_relay.c. The error is the invocation's; so it is of the next. */
+/* relay.c. The error of both is in the invocation. */
 semel_status semel_delivery_relay(struct semel_invocation *invocation, semel_relay **relay_out);
-/* cmd_consume.c. With its handler and upcasters. */
+/* consume.c. With its handler and upcasters. */
 semel_status semel_delivery_consumer(struct semel_invocation *invocation,
 				     semel_consumer **consumer_out);
 

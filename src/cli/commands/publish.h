@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `publish` for one event and `publish --batch` have in common: one transaction, and headers
- * that flow on from the event that is being handled. */
+/* What `publish` for one event and `publish --batch` share: one transaction, and headers that are
+ * inherited from the event that is being handled. */
 #ifndef SEMEL_CLI_COMMANDS_PUBLISH_H
 #define SEMEL_CLI_COMMANDS_PUBLISH_H
 
@@ -11,7 +11,7 @@
 struct semel_publishing {
 	struct semel_invocation *invocation;
 	semel_store *store;
-	struct semel_text inherited; /* headers that every event carries unless it says otherwise */
+	struct semel_text inherited; /* headers of every event that does not set them itself */
 };
 
 /* Begins, and runs the --sql statements. On failure nothing is open. */

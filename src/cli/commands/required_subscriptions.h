@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The subscriptions of the config file, as a broker is asked for what they need. */
+/* The subscriptions of the config file, in the form in which a broker declares or compares them. */
 #ifndef SEMEL_CLI_COMMANDS_REQUIRED_SUBSCRIPTIONS_H
 #define SEMEL_CLI_COMMANDS_REQUIRED_SUBSCRIPTIONS_H
 
@@ -16,7 +16,7 @@ semel_status semel_required_subscriptions_read(const struct semel_config *config
 					       struct semel_required_subscriptions *required_out,
 					       semel_error *error);
 void semel_required_subscriptions_free(struct semel_required_subscriptions *required);
-/* What is declared or compared, and never fetched. */
+/* A subscription to declare or compare, and not to fetch from. */
 struct semel_subscribe_options semel_declaration_of(const char *scope, const char *const *topics);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* docs/states.md, from the tables of src/state. */
+/* docs/states.md, written from the tables of src/state. */
 #include "cli/arguments/help.h"
 #include "state/state.h"
 #include "store/rules.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The list of commands, in the order in which a newcomer meets them; one line each. */
+/* The table of commands, in the order of the program's help; one line each. */
 #include "cli/arguments/command.h"
 
 // clang-format off

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The folder has a name nobody else has, and only that folder is ever removed. Children run one at
- * a time; an interrupt ends the one at work, and the caller goes home by its usual way. */
+/* The folder has a unique name, and only that folder is ever removed. Children run one at a time;
+ * an interrupt ends the running one, and the call returns NOT_FINISHED. */
 #include "cli/plays/sandbox.h"
 
 #include "base/buffer.h"
@@ -40,21 +40,22 @@ static semel_status make_folder(struct semel_sandbox *sandbox,
 	free(whole);
 	if (length < 0 || (size_t)length >= sizeof sandbox->folder) {
 		sandbox->folder[0] = '\0';
-		return semel_error_set(error, SEMEL_USAGE, "the name of the folder is too long");
+		return semel_error_set(error, SEMEL_USAGE,
+				       "the name of the temporary folder is too long");
 	}
 	if (plan->name ? mkdir(sandbox->folder, 0700) == 0 : mkdtemp(sandbox->folder) != NULL)
 		return SEMEL_OK;
 	int reason = errno;
 	sandbox->folder[0] = '\0';
-	return semel_error_set(error, SEMEL_OUTAGE, "cannot make a folder in %s: %s%s", parent,
+	return semel_error_set(error, SEMEL_OUTAGE, "cannot create a folder in %s: %s%s", parent,
 			       strerror(reason),
-			       plan->name ? "" : " (name another one with --dir)");
+			       plan->name ? "" : " (choose another one with --dir)");
 }
 
 static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *walk)
 {
 	(void)status, (void)kind, (void)walk;
-	(void)remove(path); /* what cannot be removed keeps its folder, too */
+	(void)remove(path); /* what cannot be removed keeps its folder */
 	return 0;
 }
 
@@ -75,9 +76,9 @@ static void set(struct semel_sandbox *sandbox, const char *name, const char *val
 		list[(*count)++] = text;
 }
 
-/* Our own settings are not theirs: a child is told everything on its command line, but the URLs,
- * which may hold passwords. It logs errors only, since nobody listens before it has ended, and no
- * collector hears of what is only played. */
+/* Settings of Semel are not inherited: a child has all of them on its command line, except the
+ * URLs, which may hold passwords. It logs errors only, since its output is read after it has ended,
+ * and exports no spans. */
 static semel_status copy_environment(struct semel_sandbox *sandbox,
 				     const struct semel_sandbox_plan *plan, semel_error *error)
 {
@@ -105,7 +106,7 @@ static void report_interrupt(void *target)
 {
 	const struct semel_sandbox *sandbox = target;
 	ssize_t written = write(sandbox->interrupt_fd, &(uint64_t){ 1 }, sizeof(uint64_t));
-	(void)written; /* it rings already */
+	(void)written; /* it is set already */
 }
 
 semel_status semel_sandbox_open(struct semel_sandbox *sandbox,
@@ -117,7 +118,7 @@ semel_status semel_sandbox_open(struct semel_sandbox *sandbox,
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
 	sandbox->interrupt_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (sandbox->interrupt_fd < 0)
-		return semel_error_set(error, SEMEL_OUTAGE, "cannot make an eventfd: %s",
+		return semel_error_set(error, SEMEL_OUTAGE, "cannot create an eventfd: %s",
 				       strerror(errno));
 	semel_signals_watch(report_interrupt, sandbox, GRACE_MS);
 	semel_status status = copy_environment(sandbox, plan, error);
@@ -163,7 +164,7 @@ static void quote(struct semel_buffer *buffer, const char *word)
 	semel_buffer_string(buffer, "'");
 }
 
-/* The shell becomes the program, so that the child's number is the program's. */
+/* The shell is replaced by the program, so that the child's pid is the program's. */
 static semel_status write_command(const struct semel_sandbox *sandbox, const char *const *words,
 				  const char *failpoint, struct semel_buffer *command,
 				  semel_error *error)
@@ -185,7 +186,7 @@ static semel_status write_command(const struct semel_sandbox *sandbox, const cha
 	return command->failed ? semel_error_set(error, SEMEL_INTERNAL, "no memory") : SEMEL_OK;
 }
 
-/* The kernel keeps the peak while the process lives, so the last look before its end counts. */
+/* The kernel has the peak while the process lives, so the last value before its end counts. */
 static int64_t read_peak_kib(long pid)
 {
 	char name[64], line[256];
@@ -216,7 +217,7 @@ static semel_status await_exit(const struct semel_sandbox *sandbox, struct semel
 							.interrupt_fd = -1,
 							.output_limit = OUTPUT_MAX };
 	if (semel_child_communicate(child, &rest) != SEMEL_CHILD_EXITED)
-		return semel_error_set(error, SEMEL_INTERNAL, "a child said too much");
+		return semel_error_set(error, SEMEL_INTERNAL, "the output of a child is too large");
 	struct semel_text output = semel_child_output(child);
 	end->output =
 		semel_arena_text(sandbox->arena, semel_text_shown_or(output, ""), output.length);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where `demo`, `drill` and `bench` play: a folder of their own, and children of this very program
- * in it. Both are gone in the end, also after an interrupt. */
+/* The sandbox of `demo`, `drill` and `bench`: a temporary folder, and children of this very program
+ * in it. Both are removed in the end, also after an interrupt. */
 #ifndef SEMEL_CLI_PLAYS_SANDBOX_H
 #define SEMEL_CLI_PLAYS_SANDBOX_H
 
@@ -23,9 +23,9 @@ struct semel_sandbox {
 struct semel_sandbox_plan {
 	const char *parent;   /* where the folder is made; NULL: fallback */
 	const char *fallback; /* used unless the environment has TMPDIR */
-	const char *name;     /* of the folder, which nobody else has; NULL: semel-XXXXXX */
-	bool keep;            /* leave the folder in the end */
-	/* What the children work on; NULL: files in the folder. */
+	const char *name;     /* of the folder, which must not exist; NULL: semel-XXXXXX */
+	bool keep;            /* do not remove the folder */
+	/* URLs for the children; NULL: files in the folder. */
 	const char *store, *broker;
 };
 
@@ -34,22 +34,22 @@ semel_status semel_sandbox_open(struct semel_sandbox *sandbox,
 				const struct semel_sandbox_plan *plan, semel_error *error);
 /* Removes the folder with all that is in it, unless it is to be kept. */
 void semel_sandbox_close(struct semel_sandbox *sandbox);
-/* The same for one that somebody left. */
+/* The same for a folder that another process left. */
 void semel_sandbox_remove(const char *folder);
 /* A file in the folder, behind a prefix such as "sqlite:". In the arena; NULL: no memory. */
 const char *semel_sandbox_path(struct semel_sandbox *sandbox, const char *prefix, const char *name);
-/* OK, or NOT_FINISHED when somebody wants us to stop. */
+/* OK, or NOT_FINISHED after an interrupt. */
 semel_status semel_sandbox_check(const struct semel_sandbox *sandbox, semel_error *error);
 
 struct semel_sandbox_exit {
-	int exit_code;    /* 128 + the number of the signal that killed it */
-	int64_t peak_kib; /* its resident memory at most; looked at every few milliseconds */
+	int exit_code;            /* 128 + the number of the signal that killed it */
+	int64_t peak_kib;         /* its peak of resident memory, sampled every few milliseconds */
 	struct semel_text output; /* in the sandbox's arena */
 	char error_output[1024];  /* the end of its stderr */
 };
 
 /* Runs this program with these words (NULL-ended) in the folder until it ends, with the failpoint
- * set unless it is NULL. However the child ends is no failure of the call. */
+ * set unless it is NULL. OK however the child ends. */
 semel_status semel_sandbox_run(struct semel_sandbox *sandbox, const char *const *words,
 			       const char *failpoint, struct semel_sandbox_exit *end_out,
 			       semel_error *error);

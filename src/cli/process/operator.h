@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who does what a person does at the command line, for the audit. */
+/* The user at the command line, for the audit log. */
 #ifndef SEMEL_CLI_PROCESS_OPERATOR_H
 #define SEMEL_CLI_PROCESS_OPERATOR_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a command answers, on standard output. It may be a terminal, and what was written by others
- * does not reach it as control characters (semel_buffer_visible). */
+/* The results of a command, on standard output. It may be a terminal, so control characters in
+ * texts from outside are made visible (semel_buffer_visible). */
 #ifndef SEMEL_CLI_PROCESS_OUTPUT_H
 #define SEMEL_CLI_PROCESS_OUTPUT_H
 

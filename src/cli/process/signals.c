@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Only async-signal-safe calls stand in the handlers; the grace period is an alarm, so that it ends
- * also when every thread is stuck. */
+/* The handlers make only async-signal-safe calls. The grace period is an alarm, so that it ends
+ * also when every thread hangs. */
 #include "cli/process/signals.h"
 
 #include "base/child.h"
@@ -21,18 +21,18 @@ static atomic_int hangup_event = -1;
 static void write_stderr(const char *text)
 {
 	ssize_t written = write(STDERR_FILENO, text, strlen(text));
-	(void)written; /* nobody is left to be told */
+	(void)written; /* there is no other way to report it */
 }
 
-/* A handler's program does not outlive us: the event will come again, and it must not run twice at
- * the same time. */
+/* Programs of handlers are killed too: their events are redelivered, and must not run twice at the
+ * same time. */
 _Noreturn static void exit_now(int code)
 {
 	semel_child_kill_all();
 	_exit(code);
 }
 
-/* Without a target the work is over already, and what is left is closing. */
+/* Without a target the work is over, and only closing remains. */
 static void on_stop(int number)
 {
 	if (atomic_fetch_add(&signals_seen, 1) > 0)
@@ -43,7 +43,7 @@ static void on_stop(int number)
 		stop_call(target);
 }
 
-/* Nothing has been taken yet, so there is nothing to finish. */
+/* No event has been fetched yet, so there is nothing to finish. */
 static void on_stop_while_starting(int number)
 {
 	(void)number;
@@ -54,7 +54,7 @@ static void on_grace_over(int number)
 {
 	(void)number;
 	write_stderr(
-		"semel: not finished within the grace period; what was in flight comes again\n");
+		"semel: not finished within the grace period; events in flight are redelivered\n");
 	exit_now(EX_TEMPFAIL);
 }
 
@@ -64,10 +64,10 @@ static void on_hangup(int number)
 	int event = atomic_load(&hangup_event);
 
 	(void)number;
-	if (event < 0) /* logs go to stderr, and a process cannot be given a new environment */
+	if (event < 0) /* logs go to stderr and the environment cannot change: nothing to reload */
 		return;
 	ssize_t written = write(event, &one, sizeof one);
-	(void)written; /* one that was not read yet is enough */
+	(void)written; /* an event that was not read yet is enough */
 }
 
 static void handle(int number, void (*handler)(int))

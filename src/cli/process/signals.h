@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the long-running commands do on signals: the first SIGTERM or SIGINT asks for a stop and
- * starts the grace period, the second one ends the process at once, SIGHUP changes
- * nothing unless somebody asked to hear of it. One that comes while a command is still starting (a
- * broker may take seconds to answer) ends it at once, with 0; one that comes while it is closing
- * only bounds that by the grace period. */
+/* Signals of long-running commands: the first SIGTERM or SIGINT requests a stop and starts the
+ * grace period, the second one ends the process at once. SIGHUP does nothing unless a command
+ * watches it. A SIGTERM while a command is starting (a broker may take seconds to answer) ends it
+ * at once, with 0; one while it is closing only limits that to the grace period. */
 #ifndef SEMEL_CLI_PROCESS_SIGNALS_H
 #define SEMEL_CLI_PROCESS_SIGNALS_H
 
@@ -11,7 +10,7 @@
 
 #include <stdint.h>
 
-/* The command is one of these, and starts. */
+/* A long-running command starts. */
 void semel_signals_expect(void);
 /* stop(target) is called inside the signal handler. Call semel_signals_forget before target goes.
  * When the grace period is over and the process is still there, it ends with 75. */

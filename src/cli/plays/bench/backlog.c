@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Does a long queue make an event dearer? Two stores side by side, one with a thousand events
- * waiting, one with many: the time for the next thousand at each, in turns, with another thousand
- * added to both before every turn; then the memory of the real program, which takes all of it. */
+/* Does a long backlog make an event more expensive? Of two stores one has a thousand waiting
+ * events, the other many: the time for the next thousand at each, in turns, with another thousand
+ * added to both before every turn; then the memory of the program while it processes all of them.
+ */
 #include "cli/plays/bench/stepped_relay.h"
 
 #include "base/error.h"
@@ -129,8 +130,9 @@ static semel_status relay_big(void *user)
 static semel_status relay_both(void *user)
 {
 	semel_status status = fill_both(user);
-	if (status == SEMEL_OK)
-		status = relay_small(user);
+	if (status != SEMEL_OK)
+		return status;
+	status = relay_small(user);
 	if (status != SEMEL_OK)
 		return status;
 	return relay_big(user);
@@ -188,12 +190,14 @@ static semel_status compare_consumer_time(struct backlog *backlog)
 							   .left = consume_small,
 							   .right = consume_big };
 	semel_status status = open_both(backlog, open_relay);
-	if (status == SEMEL_OK)
-		status = open_both(backlog, open_consumer);
-	/* What the relay's rounds have left in the small one is not to wait there. */
-	if (status == SEMEL_OK)
-		status = semel_consumer_drain(backlog->small.consumer, TIMEOUT_MS, 0,
-					      backlog->bench->error);
+	if (status != SEMEL_OK)
+		return status;
+	status = open_both(backlog, open_consumer);
+	if (status != SEMEL_OK)
+		return status;
+	/* What the relay's rounds have left must not wait in the small one. */
+	status =
+		semel_consumer_drain(backlog->small.consumer, TIMEOUT_MS, 0, backlog->bench->error);
 	if (status != SEMEL_OK)
 		return status;
 	return compare_time(backlog, "consume, time per event", &comparison);
@@ -206,10 +210,12 @@ static semel_status peak_of(struct semel_bench *bench, const char *const *words,
 	struct semel_sandbox_exit end;
 	semel_status status = semel_sandbox_run(bench->sandbox, words, NULL, &end, bench->error);
 	*peak_out = (double)end.peak_kib * 1024 / 1e6;
-	if (status == SEMEL_OK && end.exit_code != 0)
-		return semel_error_set(bench->error, SEMEL_INTERNAL, "semel %s ended with %d: %s",
+	if (status != SEMEL_OK)
+		return status;
+	if (end.exit_code != 0)
+		return semel_error_set(bench->error, SEMEL_INTERNAL, "semel %s exited with %d: %s",
 				       words[0], end.exit_code, end.error_output);
-	return status;
+	return SEMEL_OK;
 }
 
 static semel_status peak_of_relay(struct semel_bench *bench, const struct workload *workload,
@@ -256,8 +262,9 @@ static semel_status compare_memory(struct backlog *backlog, const char *name,
 	close_workers(&backlog->small);
 	close_workers(&backlog->big);
 	semel_status status = measure(bench, &backlog->small, &row->left);
-	if (status == SEMEL_OK)
-		status = measure(bench, &backlog->big, &row->right);
+	if (status != SEMEL_OK)
+		return status;
+	status = measure(bench, &backlog->big, &row->right);
 	if (status != SEMEL_OK)
 		return status;
 	row->ratio = row->right / row->left;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two sides in turns, several of them in a round, so that a slow moment of the disk hits both.
- * Which one begins changes from turn to turn: what the first leaves behind for the second (a warm
- * disk, a full log) is shared evenly. */
+/* Times two sides in turns, several of them in a round, so that a slow moment of the disk affects
+ * both. The first side alternates from turn to turn, since it leaves a warm disk or a full log to
+ * the second. */
 #include "cli/plays/bench/bench.h"
 
 #include "base/error.h"
@@ -43,15 +43,18 @@ static semel_status time_side(semel_status (*side)(void *user), void *user, doub
 static semel_status take_turn(const struct semel_bench_comparison *comparison, bool left_first,
 			      double *left, double *right)
 {
-	semel_status status =
-		comparison->prepare ? comparison->prepare(comparison->user) : SEMEL_OK;
-	if (status == SEMEL_OK && left_first)
-		status = time_side(comparison->left, comparison->user, left);
-	if (status == SEMEL_OK)
-		status = time_side(comparison->right, comparison->user, right);
-	if (status == SEMEL_OK && !left_first)
-		status = time_side(comparison->left, comparison->user, left);
-	return status;
+	void *user = comparison->user;
+	semel_status status = comparison->prepare ? comparison->prepare(user) : SEMEL_OK;
+	if (status != SEMEL_OK)
+		return status;
+	if (left_first)
+		status = time_side(comparison->left, user, left);
+	if (status != SEMEL_OK)
+		return status;
+	status = time_side(comparison->right, user, right);
+	if (status != SEMEL_OK || left_first)
+		return status;
+	return time_side(comparison->left, user, left);
 }
 
 static uint32_t turns_of(const struct semel_bench *bench,
@@ -65,17 +68,19 @@ static semel_status run_round(struct semel_bench *bench,
 			      struct semel_bench_row *round_out)
 {
 	double left = 0, right = 0;
-	semel_status status = SEMEL_OK;
-	for (uint32_t i = 0; i < turns_of(bench, comparison) && status == SEMEL_OK; i++) {
-		status = semel_sandbox_check(bench->sandbox, bench->error);
-		if (status == SEMEL_OK)
-			status = take_turn(comparison, (number + i) % 2 == 0, &left, &right);
+	for (uint32_t i = 0; i < turns_of(bench, comparison); i++) {
+		semel_status status = semel_sandbox_check(bench->sandbox, bench->error);
+		if (status != SEMEL_OK)
+			return status;
+		status = take_turn(comparison, (number + i) % 2 == 0, &left, &right);
+		if (status != SEMEL_OK)
+			return status;
 	}
 	*round_out = (struct semel_bench_row){ .left = left, .right = right };
-	return status;
+	return SEMEL_OK;
 }
 
-/* Between the rounds, so that nothing of it is timed. */
+/* Called between the rounds, so that it is not timed. */
 static void show(const struct semel_bench_row *row, size_t done, size_t count)
 {
 	char what[96];
@@ -92,7 +97,7 @@ semel_status semel_bench_compare(struct semel_bench *bench,
 	double events = (double)(comparison->events * turns_of(bench, comparison));
 	struct semel_bench_row round;
 	show(row, 0, count);
-	/* The first round warms up both sides, and does not count. */
+	/* The first round warms up both sides, and is not counted. */
 	semel_status status = run_round(bench, comparison, 0, &round);
 	for (size_t i = 0; i < count && status == SEMEL_OK; i++) {
 		status = run_round(bench, comparison, i, &round);

@@ -18,35 +18,39 @@ semel_status semel_stepped_relay_open(struct semel_bench *bench, const char *sto
 	};
 	*stepped = (struct semel_stepped_relay){ .bench = bench };
 	semel_status status = semel_store_open(store, &stepped->store, bench->error);
-	if (status == SEMEL_OK)
-		status = semel_broker_open(broker, env, WINDOW, &stepped->broker, bench->error);
-	if (status == SEMEL_OK)
-		status = semel_lanes_open(&stepped->lanes, stepped->store, env, LEASE_MS,
-					  bench->error);
-	if (status == SEMEL_OK)
-		status = semel_source_open_poll(env, &stepped->lanes, &stepped->source,
-						bench->error);
-	if (status == SEMEL_OK)
-		status = semel_pipeline_open(&options, env, &stepped->lanes, stepped->source,
-					     &stepped->pipeline, bench->error);
-	if (status == SEMEL_OK)
-		semel_pipeline_connect(stepped->pipeline, stepped->store, stepped->broker);
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_broker_open(broker, env, WINDOW, &stepped->broker, bench->error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_lanes_open(&stepped->lanes, stepped->store, env, LEASE_MS, bench->error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_source_open_poll(env, &stepped->lanes, &stepped->source, bench->error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_pipeline_open(&options, env, &stepped->lanes, stepped->source,
+				     &stepped->pipeline, bench->error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_pipeline_connect(stepped->pipeline, stepped->store, stepped->broker);
+	return SEMEL_OK;
 }
 
 semel_status semel_stepped_relay_run(struct semel_stepped_relay *stepped, uint64_t count)
 {
 	semel_error *error = stepped->bench->error;
 	uint64_t until = semel_pipeline_published(stepped->pipeline) + count;
-	semel_status status = SEMEL_OK;
 	bool busy = true;
-	while (status == SEMEL_OK && semel_pipeline_published(stepped->pipeline) < until) {
-		status = semel_lanes_maintain(&stepped->lanes, stepped->store, error);
-		if (status == SEMEL_OK)
-			status = semel_pipeline_step(stepped->pipeline, SEMEL_STEP_READ, &busy,
-						     error);
+	while (semel_pipeline_published(stepped->pipeline) < until) {
+		semel_status status = semel_lanes_maintain(&stepped->lanes, stepped->store, error);
+		if (status != SEMEL_OK)
+			return status;
+		status = semel_pipeline_step(stepped->pipeline, SEMEL_STEP_READ, &busy, error);
+		if (status != SEMEL_OK)
+			return status;
 	}
-	return status;
+	return SEMEL_OK;
 }
 
 void semel_stepped_relay_close(struct semel_stepped_relay *stepped)

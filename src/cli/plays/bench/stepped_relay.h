@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A relay that stops after so many events, for timing a stretch at the head of a long backlog. It
- * is the pipeline of the real one, without its sleep. */
+/* A relay that stops after a number of events, to time a sample at the head of a long backlog. It
+ * is the pipeline of the relay, without its sleep. */
 #ifndef SEMEL_CLI_PLAYS_BENCH_STEPPED_RELAY_H
 #define SEMEL_CLI_PLAYS_BENCH_STEPPED_RELAY_H
 
@@ -19,7 +19,7 @@ struct semel_stepped_relay {
 /* Close it also after a failure. */
 semel_status semel_stepped_relay_open(struct semel_bench *bench, const char *store,
 				      const char *broker, struct semel_stepped_relay *stepped);
-/* At least count events more are marked. */
+/* Runs until at least count more events are marked. */
 semel_status semel_stepped_relay_run(struct semel_stepped_relay *stepped, uint64_t count);
 void semel_stepped_relay_close(struct semel_stepped_relay *stepped);
 

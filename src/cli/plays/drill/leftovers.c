@@ -86,10 +86,13 @@ static semel_status remove_folder(const struct cleanup *cleanup, const char *par
 	snprintf(store, sizeof store, "%s/semel.db", folder);
 	semel_status status =
 		access(store, F_OK) == 0 ? clear_broker(cleanup, &names, &removed) : SEMEL_OK;
-	if (status == SEMEL_OK && removed)
+	if (status != SEMEL_OK)
+		goto unlock;
+	if (removed)
 		semel_sandbox_remove(folder);
-	if (status == SEMEL_OK)
-		cleanup->visit(names.name, removed, cleanup->user);
+	cleanup->visit(names.name, removed, cleanup->user);
+
+unlock:
 	close(fd);
 	return status;
 }
@@ -121,11 +124,14 @@ static semel_status remove_trial(const struct cleanup *cleanup, struct semel_tri
 	if (status != SEMEL_OK || !locked) /* its drill is alive */
 		return status;
 	status = clear_broker(cleanup, &names, &removed);
-	if (status == SEMEL_OK && removed)
+	if (status != SEMEL_OK)
+		return status;
+	if (removed)
 		status = trials->remove(session, id, cleanup->error);
-	if (status == SEMEL_OK)
-		cleanup->visit(names.name, removed, cleanup->user);
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	cleanup->visit(names.name, removed, cleanup->user);
+	return SEMEL_OK;
 }
 
 static semel_status remove_each_trial(const struct cleanup *cleanup,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A process that outlives a drill that was killed, and clears up after it. It has a session of its
- * own, so that what is meant for the drill's group does not reach it; it knows of the drill's end
- * because the pipe between them closes, and it holds the folder's lock until it is done. */
+/* A process that outlives a killed drill, and clears its target. It has a session of its own, so
+ * that signals to the drill's group do not reach it; it notices the end of the drill when the pipe
+ * between them closes, and holds the lock of the folder until it is done. */
 #include "base/error.h"
 #include "base/wake.h"
 #include "cli/plays/drill/target.h"
@@ -13,11 +13,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define CHILDREN_US 300000 /* the drill's children die with it, but not in no time */
+#define CHILDREN_US 300000 /* the drill's children die with it, but take a moment */
 #define PAUSE_US    1000000
 #define TRIES       60
 
-/* Nobody may wait for the end of our output, nor stop us by what is meant for the drill. */
+/* A reader of the drill's output must not wait for ours, nor a signal to the drill stop us. */
 static void detach(void)
 {
 	static const int signals[] = { SIGINT, SIGTERM, SIGHUP };
@@ -29,7 +29,7 @@ static void detach(void)
 		dup2(fd, target);
 }
 
-static void clear_up(struct semel_drill_target *target, const char *folder)
+static void clear_target(struct semel_drill_target *target, const char *folder)
 {
 	semel_error error = { 0 };
 	semel_sleep_us(CHILDREN_US);
@@ -38,7 +38,7 @@ static void clear_up(struct semel_drill_target *target, const char *folder)
 		semel_sleep_us(PAUSE_US);
 		status = semel_drill_target_clear(target, &error);
 	}
-	if (status == SEMEL_OK) /* else the next drill finds it, and tries again */
+	if (status == SEMEL_OK) /* else the next drill tries again */
 		semel_sandbox_remove(folder);
 }
 
@@ -50,7 +50,7 @@ static void await_drill_exit(struct semel_drill_target target, const char *folde
 	while ((got = read(pipe_fd, &word, 1)) < 0 && errno == EINTR)
 		;
 	if (got == 0)
-		clear_up(&target, folder);
+		clear_target(&target, folder);
 }
 
 semel_status semel_drill_watcher_start(const struct semel_drill_target *target, const char *folder,
@@ -81,7 +81,7 @@ void semel_drill_watcher_stop(struct semel_drill_watcher *watcher)
 	if (watcher->pid == 0)
 		return;
 	ssize_t written = write(watcher->pipe_fd, "d", 1);
-	(void)written; /* it is gone already */
+	(void)written; /* it has ended already */
 	close(watcher->pipe_fd);
 	while (waitpid(watcher->pid, NULL, 0) < 0 && errno == EINTR)
 		;
