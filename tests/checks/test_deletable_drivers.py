@@ -15,8 +15,6 @@ TREE = SCRIPTS.parent
 SEAMS = ("store", "broker", "guard")
 # Not deletable, and why.
 NEEDED = {
-    "store/sqlite": "it defines semel_borrow_sqlite, which is public, and which the shop of demo and bench calls",
-    "store/postgres": "the shop of demo and drill calls it directly",
     "guard/inbox": "it is the only guard, and there is no registry of guards",
     "store/sql": "it is no driver, but the statement layer that SQL stores share",
 }
