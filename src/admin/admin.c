@@ -70,8 +70,8 @@ static bool check_role(const struct semel_admin *admin, const struct semel_route
 				       "Send the header Authorization: Bearer TOKEN.");
 		response->authenticate = "Bearer";
 	} else {
-		semel_logf(SEMEL_LOG_WARN, "admin: refused a change: token %s has role read",
-			   token->name);
+		semel_log(SEMEL_LOG_WARN, "admin: refused a change, the token has the role read",
+			  &(struct semel_log_fields){ .detail = token->name });
 		semel_response_problem(
 			response, 403, "role",
 			"This token has the role read; a change needs the role operate.");
@@ -144,9 +144,14 @@ static semel_status check_texts(const struct semel_admin_request *request, semel
 
 static void log_change(const struct semel_http_request *http, const char *who, unsigned status)
 {
-	if (strcmp(http->method, "GET") != 0 && strcmp(http->method, "HEAD") != 0)
-		semel_logf(SEMEL_LOG_INFO, "admin: %s %.200s by %s: status %u", http->method,
-			   http->path, who, status ? status : 200);
+	char detail[320];
+
+	if (strcmp(http->method, "GET") == 0 || strcmp(http->method, "HEAD") == 0)
+		return;
+	snprintf(detail, sizeof detail, "%s %.200s by %s: status %u", http->method, http->path, who,
+		 status ? status : 200);
+	semel_log(SEMEL_LOG_INFO, "admin: change requested",
+		  &(struct semel_log_fields){ .detail = detail });
 }
 
 static semel_status run_route(struct semel_admin_request *request, semel_error *error)
@@ -397,10 +402,10 @@ void semel_admin_reload_tokens(struct semel_admin *admin)
 		admin->tokens = tokens;
 		tokens = old;
 		pthread_mutex_unlock(&admin->tokens_mutex);
-		semel_logf(SEMEL_LOG_INFO, "token file reloaded");
+		semel_logf(SEMEL_LOG_INFO, "admin: token file reloaded");
 	} else {
 		semel_log(SEMEL_LOG_ERROR,
-			  "cannot reload the token file, the old tokens stay valid",
+			  "admin: cannot reload the token file, the old tokens stay valid",
 			  &(struct semel_log_fields){ .error = error.text });
 	}
 	semel_tokens_free(&tokens);

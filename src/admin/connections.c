@@ -487,7 +487,7 @@ void semel_connections_check(struct semel_connections *connections)
 	bool warn = must_warn(connections, now_ms);
 	pthread_mutex_unlock(&connections->mutex);
 	if (warn)
-		semel_logf(SEMEL_LOG_WARN, "admin server: too many connections, evicting some");
+		semel_logf(SEMEL_LOG_WARN, "admin: too many connections, evicting some");
 }
 
 static void *keep_checking(void *user)

@@ -531,7 +531,8 @@ static void log_line(void *user, const char *format, va_list arguments)
 	(void)user;
 	vsnprintf(text, sizeof text, format, arguments);
 	text[strcspn(text, "\n")] = '\0';
-	semel_logf(SEMEL_LOG_DEBUG, "admin server: %s", text);
+	semel_log(SEMEL_LOG_DEBUG, "admin: message of libmicrohttpd",
+		  &(struct semel_log_fields){ .detail = text });
 }
 
 static semel_status start_daemon(struct semel_http *http, semel_error *error)
