@@ -251,7 +251,7 @@ def test_a_handler_that_is_slower_than_the_broker_allows_runs_once(shop, adminis
         shop.load(aggregates=3, each=2)
         shop.relay()
         consumer = spawn_logged(shop, *slow.words)
-        wait_for(lambda: "the broker closed the channel" in read_log(shop), 60, "a delivery that is taken back")
+        wait_for(lambda: "broker closed the channel" in read_log(shop), 60, "a delivery that is taken back")
         wait_for(lambda: len(slow.effects.read()) == 7, 60, "everything")
         assert shop.stop(consumer) == 0, read_log(shop)
     check_books(shop)

@@ -294,8 +294,8 @@ def test_topology_makes_what_the_stream_needs_and_tells_what_of_it_is_missing(se
     check = ("topology", "check", "--cdc", "--slot", stream.slot)
     missing = semel.run(*check)
     assert missing.returncode == 1
-    assert "no publication" in missing.stdout and f"no replication slot {stream.slot}" in missing.stdout
-    assert f"made the replication slot {stream.slot}" in semel.ok("topology", "apply", "--cdc", "--slot", stream.slot)
+    assert "no publication" in missing.stdout and f"replication slot {stream.slot} not found" in missing.stdout
+    assert f"created the replication slot {stream.slot}" in semel.ok("topology", "apply", "--cdc", "--slot", stream.slot)
     assert "up to date" in semel.ok("topology", "apply", "--cdc", "--slot", stream.slot)
     assert semel.json(*check) == {"differences": []}
     stream.drop()
@@ -303,4 +303,4 @@ def test_topology_makes_what_the_stream_needs_and_tells_what_of_it_is_missing(se
     config.write_text(json.dumps({"relay": {"source": "cdc", "slot": stream.slot}}))
     unmade = semel.run("--config", str(config), "topology", "check")
     assert unmade.returncode == 1 and unmade.stdout.splitlines() == [
-        f"there is no replication slot {stream.slot} (run: semel topology apply --cdc)"]
+        f"replication slot {stream.slot} not found (run: semel topology apply --cdc)"]

@@ -191,7 +191,7 @@ def test_classic_queues_keep_the_order_over_a_retry_and_are_not_taken_for_others
     bare.ok(*classic, "verify", "--scope", "billing")
     bare.ok(*classic, "topology", "check", *named)
     differs = bare.run("topology", "check", *named)
-    assert differs.returncode == 1 and "the broker has 'classic', semel wants 'quorum'" in differs.stdout
+    assert differs.returncode == 1 and "the broker has 'classic', semel needs 'quorum'" in differs.stdout
 
 
 @pytest.mark.unless("rabbitmq-stream", reason="it is about the topic, which is the same there")
