@@ -146,8 +146,8 @@ static void bad_values_are_refused_where_they_stand(void **state)
 static void a_subscription_needs_its_scope_and_topics(void **state)
 {
 	(void)state;
-	assert_refused("subscriptions:\n- topics: [a]\n  exec: x\n", 2, "scope is missing");
-	assert_refused("subscriptions:\n- scope: a\n  exec: x\n", 2, "topics is missing");
+	assert_refused("subscriptions:\n- topics: [a]\n  exec: x\n", 2, "missing key scope");
+	assert_refused("subscriptions:\n- scope: a\n  exec: x\n", 2, "missing key topics");
 }
 
 static void a_subscription_has_one_handler_and_a_scope_of_its_own(void **state)
@@ -164,8 +164,8 @@ static void a_subscription_has_one_handler_and_a_scope_of_its_own(void **state)
 static void a_key_given_twice_is_refused(void **state)
 {
 	(void)state;
-	assert_refused("relay:\n  window: 1\n  window: 2\n", 3, "twice");
-	assert_refused("store: sqlite:a\nstore: sqlite:b\n", 2, "twice");
+	assert_refused("relay:\n  window: 1\n  window: 2\n", 3, "duplicate key");
+	assert_refused("store: sqlite:a\nstore: sqlite:b\n", 2, "duplicate key");
 }
 
 static void what_is_no_yaml_is_refused_with_its_line(void **state)
