@@ -127,8 +127,8 @@ class Outbox:
         assert sql("SELECT DISTINCT attempts FROM semel_outbox") == [(0,)]
         assert sql("SELECT count(*) FROM semel_dead_letter") == [(0,)]
         reasons = {row[0] for row in sql("SELECT last_error FROM semel_outbox WHERE last_error IS NOT NULL")}
-        assert reasons == {"the partition 2 of the topic split takes nothing: it has no leader"}
-        told = [line for line in map(json.loads, self.log.read_text().splitlines()) if "takes nothing" in line["msg"]]
+        assert reasons == {"partition 2 of topic split accepts nothing: it has no leader"}
+        told = [line for line in map(json.loads, self.log.read_text().splitlines()) if "partition stalled" in line["msg"]]
         assert [(line["topic"], line["partition"]) for line in told] == [("split", 2)]
         assert "partition 2 of the topic split has no leader" in self.semel.run("doctor").stdout
 
@@ -175,7 +175,7 @@ def test_a_partition_without_a_leader_stops_nobody_else(outboxes, nodes):
 def test_a_partition_with_too_few_replicas_in_sync_stops_nobody_else(outboxes, nodes):
     """It has a leader. That others are taken meanwhile is how the relay knows."""
     reason = "SELECT last_error, attempts FROM semel_outbox WHERE topic = 'narrow' AND status = 'NEW'"
-    told = ("the partition 0 of the topic narrow takes nothing: it does not answer", 0)
+    told = ("partition 0 of topic narrow accepts nothing: it does not answer", 0)
 
     def is_set_apart(outbox):
         outbox.write_one("fine")

@@ -214,7 +214,7 @@ def test_tls_and_a_password_from_a_file_let_us_in(semel, tmp_path):
 @pytest.mark.parametrize("password, authority", [("not the word", True), (PASSWORD, False)])
 def test_a_wrong_password_and_an_unknown_authority_are_told_and_end_the_relay(semel, tmp_path, password, authority):
     said = semel.fails(78, "relay", "--drain", env=url_with(tmp_path, ADMINISTRATOR, password, authority))
-    assert "does not let us in" in said and password not in said
+    assert "denies access" in said and password not in said
 
 
 @secured

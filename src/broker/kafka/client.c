@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Producers and consumers, and how the cluster fares.
+/* Producers and consumers, and the state of the cluster.
  *
- * - What the promise rests on is set here, and no URL can change it: all replicas in sync, an
- *   idempotent producer that never leaves a gap, commits by us alone.
- * - Short outages are librdkafka's: it connects again and sends what is unanswered, once. Only when
- *   nobody has answered for a while the caller is told, and opens anew.
+ * - The settings that the delivery guarantee depends on are made here, and no URL can override
+ *   them: all replicas in sync, an idempotent producer that never leaves a gap, commits by us only.
+ * - librdkafka handles short outages: it reconnects and sends what is unanswered, once. Only when
+ *   no broker has answered for a while, the caller gets an OUTAGE and opens the broker again.
  */
 #include "base/error.h"
 #include "broker/kafka/kafka.h"
@@ -23,12 +23,12 @@
 
 enum purpose { PRODUCER, GROUP_MEMBER, OBSERVER, RECORD_READER };
 
-/* librdkafka stops sending at so many; the window is smaller. */
+/* queue.buffering is where librdkafka's queue is full; the window is smaller. */
 static const struct semel_kafka_setting producer_settings[] = {
 	{ "acks", "all" },
 	{ "enable.idempotence", "true" },
 	{ "enable.gapless.guarantee", "true" },
-	/* what is behind a refused batch is then one other, and not four */
+	/* so that one batch follows a refused one, not four */
 	{ "max.in.flight", "1" },
 	{ "message.timeout.ms", "0" },
 	{ "partitioner", "murmur2_random" },
@@ -39,7 +39,7 @@ static const struct semel_kafka_setting producer_settings[] = {
 	{ "topic.metadata.propagation.max.ms", "5000" },
 };
 
-/* A transaction that is not finished is given up, so no record waits for longer. */
+/* A transaction that does not end is aborted, so no record waits for longer. */
 static const struct semel_kafka_setting transaction_settings[] = {
 	{ "enable.gapless.guarantee", "false" },
 	{ "transaction.timeout.ms", "60000" },
@@ -62,8 +62,8 @@ static const struct semel_kafka_setting consumer_settings[] = {
 	{ "fetch.error.backoff.ms", "100" },
 };
 
-/* One batch of each partition is all that is needed for one record. The queue must not be full with
- * it: then librdkafka waits a second before it fetches again, also from another offset. */
+/* One batch of each partition is enough for one record. It must not fill the queue: librdkafka
+ * would wait a second before it fetches again, even from another offset. */
 static const struct semel_kafka_setting reader_settings[] = {
 	{ "max.partition.fetch.bytes", "1024" },
 };
@@ -73,7 +73,7 @@ static const struct semel_kafka_setting common_settings[] = {
 	{ "socket.nagle.disable", "true" },
 	{ "reconnect.backoff.ms", "50" },
 	{ "reconnect.backoff.max.ms", "1000" },
-	{ "topic.metadata.refresh.interval.ms", "30000" }, /* so new partitions are seen */
+	{ "topic.metadata.refresh.interval.ms", "30000" }, /* so that new partitions are found */
 	{ "topic.metadata.refresh.fast.interval.ms", "100" },
 	{ "log.connection.close", "false" },
 };
@@ -86,7 +86,9 @@ static void write_log(const rd_kafka_t *client, int level, const char *facility,
 {
 	(void)client;
 	(void)level;
-	semel_logf(SEMEL_LOG_DEBUG, "librdkafka: %s: %s", facility, text);
+	(void)facility;
+	semel_log(SEMEL_LOG_DEBUG, "librdkafka logged a line",
+		  &(struct semel_log_fields){ .error = text });
 }
 
 static semel_status set(struct semel_kafka *kafka, rd_kafka_conf_t *conf,
@@ -110,12 +112,12 @@ static semel_status set_transactions(struct semel_kafka *kafka, rd_kafka_conf_t 
 	const struct semel_kafka_setting name = { .name = "transactional.id",
 						  .value = kafka->transaction.name };
 	semel_status status = set(kafka, conf, &name, 1, error);
-	return status == SEMEL_OK
-		       ? set(kafka, conf, transaction_settings, COUNT(transaction_settings), error)
-		       : status;
+	if (status != SEMEL_OK)
+		return status;
+	return set(kafka, conf, transaction_settings, COUNT(transaction_settings), error);
 }
 
-/* As we have learned that they have to be. */
+/* As earlier refusals have shown that they have to be. */
 static semel_status set_batches(struct semel_kafka *kafka, rd_kafka_conf_t *conf,
 				semel_error *error)
 {
@@ -123,43 +125,75 @@ static semel_status set_batches(struct semel_kafka *kafka, rd_kafka_conf_t *conf
 	snprintf(size, sizeof(size), "%" PRIu64, kafka->batch_bytes);
 	const struct semel_kafka_setting single = { "batch.num.messages", "1" };
 	const struct semel_kafka_setting small = { "batch.size", size };
-	semel_status status = SEMEL_OK;
-	if (kafka->single_record_batches)
-		status = set(kafka, conf, &single, 1, error);
-	if (status == SEMEL_OK && kafka->batch_bytes > 0)
-		status = set(kafka, conf, &small, 1, error);
-	return status;
+	if (kafka->single_record_batches) {
+		semel_status status = set(kafka, conf, &single, 1, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return kafka->batch_bytes > 0 ? set(kafka, conf, &small, 1, error) : SEMEL_OK;
 }
 
-/* The caller's own settings come last, and win. */
+/* The URL's settings override ours; they cannot name those of the guarantee (settings.c). */
+static semel_status set_forwarded(struct semel_kafka *kafka, rd_kafka_conf_t *conf,
+				  semel_error *error)
+{
+	return set(kafka, conf, kafka->settings.forwarded, kafka->settings.forwarded_count, error);
+}
+
+static semel_status configure_producer(struct semel_kafka *kafka, rd_kafka_conf_t *conf,
+				       semel_error *error)
+{
+	semel_status status = set(kafka, conf, producer_settings, COUNT(producer_settings), error);
+	if (status != SEMEL_OK)
+		return status;
+	if (kafka->transaction.name) {
+		status = set_transactions(kafka, conf, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	status = set_forwarded(kafka, conf, error);
+	if (status != SEMEL_OK)
+		return status;
+	return set_batches(kafka, conf, error);
+}
+
+static semel_status configure_consumer(struct semel_kafka *kafka, enum purpose purpose,
+				       rd_kafka_conf_t *conf, semel_error *error)
+{
+	semel_status status = set(kafka, conf, consumer_settings, COUNT(consumer_settings), error);
+	if (status != SEMEL_OK)
+		return status;
+	status = set_forwarded(kafka, conf, error);
+	if (status != SEMEL_OK || purpose != RECORD_READER)
+		return status;
+	return set(kafka, conf, reader_settings, COUNT(reader_settings), error);
+}
+
+static semel_status configure(struct semel_kafka *kafka, enum purpose purpose,
+			      rd_kafka_conf_t *conf, semel_error *error)
+{
+	const struct semel_kafka_setting servers = { .name = "bootstrap.servers",
+						     .value = kafka->settings.servers };
+	semel_status status = set(kafka, conf, &servers, 1, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = set(kafka, conf, common_settings, COUNT(common_settings), error);
+	if (status != SEMEL_OK)
+		return status;
+	return purpose == PRODUCER ? configure_producer(kafka, conf, error)
+				   : configure_consumer(kafka, purpose, conf, error);
+}
+
+/* Consumes conf. */
 static semel_status make(struct semel_kafka *kafka, enum purpose purpose, rd_kafka_conf_t *conf,
 			 rd_kafka_t **client_out, semel_error *error)
 {
 	const struct semel_kafka_library *library = kafka->library;
-	const struct semel_kafka_settings *settings = &kafka->settings;
-	const struct semel_kafka_setting servers = { .name = "bootstrap.servers",
-						     .value = settings->servers };
 	bool producing = purpose == PRODUCER;
 	char text[ERROR_SIZE];
-	semel_status status = set(kafka, conf, &servers, 1, error);
-	if (status == SEMEL_OK)
-		status = set(kafka, conf, common_settings, COUNT(common_settings), error);
-	if (status == SEMEL_OK && producing)
-		status = set(kafka, conf, producer_settings, COUNT(producer_settings), error);
-	if (status == SEMEL_OK && producing && kafka->transaction.name)
-		status = set_transactions(kafka, conf, error);
-	if (status == SEMEL_OK && !producing)
-		status = set(kafka, conf, consumer_settings, COUNT(consumer_settings), error);
-	if (status == SEMEL_OK)
-		status = set(kafka, conf, settings->forwarded, settings->forwarded_count, error);
-	if (status == SEMEL_OK && producing)
-		status = set_batches(kafka, conf, error);
-	if (status == SEMEL_OK && purpose == RECORD_READER)
-		status = set(kafka, conf, reader_settings, COUNT(reader_settings), error);
-	if (status != SEMEL_OK) {
-		library->conf_destroy(conf);
-		return status;
-	}
+	semel_status status = configure(kafka, purpose, conf, error);
+	if (status != SEMEL_OK)
+		goto destroy_conf;
 	library->conf_set_log_cb(conf, write_log);
 	library->conf_set_events(conf, producing ? RD_KAFKA_EVENT_DR | RD_KAFKA_EVENT_ERROR
 						 : RD_KAFKA_EVENT_REBALANCE | RD_KAFKA_EVENT_ERROR |
@@ -168,8 +202,11 @@ static semel_status make(struct semel_kafka *kafka, enum purpose purpose, rd_kaf
 				    sizeof(text));
 	if (*client_out)
 		return SEMEL_OK;
+	status = semel_error_set(error, SEMEL_CONFIG, "the kafka: URL: %s", text);
+
+destroy_conf:
 	library->conf_destroy(conf);
-	return semel_error_set(error, SEMEL_CONFIG, "the kafka: URL: %s", text);
+	return status;
 }
 
 semel_status semel_kafka_producer_make(struct semel_kafka *kafka, semel_error *error)
@@ -184,7 +221,7 @@ semel_status semel_kafka_producer_make(struct semel_kafka *kafka, semel_error *e
 	return SEMEL_OK;
 }
 
-/* Else its readers wait until its time is up. librdkafka wants to be rid of every record first. */
+/* Otherwise its readers wait until it times out. librdkafka aborts only with an empty queue. */
 static void abort_transaction(struct semel_kafka *kafka)
 {
 	int64_t until_ms = semel_steady_ms(kafka->env) + ABORT_MS;
@@ -226,10 +263,16 @@ static semel_status make_consumer(struct semel_kafka *kafka, const char *group,
 	semel_status status = full ? set(kafka, conf, &name, 1, error)
 				   : semel_error_set(error, SEMEL_INTERNAL, "no memory");
 	free(full);
-	if (status == SEMEL_OK && purpose == GROUP_MEMBER)
+	if (status != SEMEL_OK)
+		goto destroy_conf;
+	if (purpose == GROUP_MEMBER) {
 		status = semel_kafka_group_join_watch(kafka, conf, error);
-	if (status == SEMEL_OK)
-		return make(kafka, purpose, conf, consumer_out, error);
+		if (status != SEMEL_OK)
+			goto destroy_conf;
+	}
+	return make(kafka, purpose, conf, consumer_out, error);
+
+destroy_conf:
 	kafka->library->conf_destroy(conf);
 	return status;
 }
@@ -246,7 +289,7 @@ semel_status semel_kafka_observer_make(struct semel_kafka *kafka, const char *gr
 	return make_consumer(kafka, group, OBSERVER, observer_out, error);
 }
 
-/* Under the name of the group, on which we have rights, and which it does not join. */
+/* It has the group's name, because the user has rights on that, but does not join the group. */
 semel_status semel_kafka_record_reader_make(struct semel_kafka *kafka, rd_kafka_t **reader_out,
 					    semel_error *error)
 {
@@ -264,7 +307,7 @@ void semel_kafka_notify_off(struct semel_kafka *kafka, rd_kafka_queue_t *queue)
 	kafka->library->queue_io_event_enable(queue, -1, NULL, 0);
 }
 
-/* ---- how it fares ---------------------------------------------------------------------------- */
+/* ---- the cluster ----------------------------------------------------------------------------- */
 
 static bool is_access_error(rd_kafka_resp_err_t err)
 {
@@ -283,7 +326,7 @@ static void set_fatal(struct semel_kafka *kafka, semel_status status, const char
 	snprintf(kafka->fatal_text, sizeof(kafka->fatal_text), "%s", text);
 }
 
-/* A gap that librdkafka did not leave is an answer about an event; publish.c sees to it. */
+/* librdkafka stops at a gap because an event was refused: publish.c handles that. */
 static void handle_fatal(struct semel_kafka *kafka, rd_kafka_t *client)
 {
 	char text[ERROR_SIZE] = "";
@@ -294,8 +337,8 @@ static void handle_fatal(struct semel_kafka *kafka, rd_kafka_t *client)
 		set_fatal(kafka, is_access_error(err) ? SEMEL_CONFIG : SEMEL_OUTAGE, text);
 }
 
-/* Once we were let in, and where a connection broke in the middle of a greeting, it is an outage: a
- * broker that restarts does that. */
+/* After access was granted once, or when a connection broke during the handshake, it is an outage:
+ * a restarting broker does that. */
 static bool is_access_denied(const struct semel_kafka *kafka, rd_kafka_resp_err_t err,
 			     const char *text)
 {
@@ -305,7 +348,8 @@ static bool is_access_denied(const struct semel_kafka *kafka, rd_kafka_resp_err_
 					     : is_access_error(err);
 }
 
-/* "host:port/bootstrap: Failed to resolve … (after 2ms in state CONNECT)", without its edges. */
+/* "host:port/bootstrap: Failed to resolve … (after 2ms in state CONNECT)", without host and time.
+ */
 static void add_connection_error(struct semel_kafka *kafka, const char *text)
 {
 	const char *begin = strstr(text, ": "), *end = strstr(text, " (after ");
@@ -319,7 +363,7 @@ static void add_connection_error(struct semel_kafka *kafka, const char *text)
 			 "%s%s", used > 0 ? "; " : "", text_of_error);
 }
 
-/* What stands behind an error that only says that nobody answers. */
+/* The cause of an error that only says that no broker answers. */
 static const char *reason_of(const struct semel_kafka *kafka, rd_kafka_resp_err_t err)
 {
 	return kafka->connection_errors[0] ? kafka->connection_errors
@@ -338,7 +382,8 @@ void semel_kafka_handle_error(struct semel_kafka *kafka, rd_kafka_t *client,
 	const struct semel_kafka_library *library = kafka->library;
 	rd_kafka_resp_err_t err = library->event_error(event);
 	const char *text = library->event_error_string(event);
-	semel_logf(SEMEL_LOG_DEBUG, "kafka: %s", text);
+	semel_log(SEMEL_LOG_DEBUG, "librdkafka reported an error",
+		  &(struct semel_log_fields){ .error = text });
 	if (err == RD_KAFKA_RESP_ERR__RESOLVE || err == RD_KAFKA_RESP_ERR__TRANSPORT ||
 	    err == RD_KAFKA_RESP_ERR__SSL)
 		add_connection_error(kafka, text);
@@ -361,15 +406,17 @@ static rd_kafka_resp_err_t ping(struct semel_kafka *kafka, int wait_ms)
 	return err;
 }
 
+/* The error for a status that makes opening again necessary. */
 static semel_status set_fatal_error(struct semel_kafka *kafka, semel_error *error)
 {
 	kafka->lost = true;
 	if (kafka->fatal_status == SEMEL_CONFIG)
-		return semel_error_set(error, SEMEL_CONFIG,
-				       "%s does not let us in: %s (are security.protocol, "
-				       "sasl.username, the password and ssl.ca.location right, and "
-				       "has the user its rights?)",
-				       kafka->address, kafka->fatal_text);
+		return semel_error_set(
+			error, SEMEL_CONFIG,
+			"%s denies access: %s (check security.protocol, "
+			"sasl.username, the password, ssl.ca.location and the user's "
+			"rights)",
+			kafka->address, kafka->fatal_text);
 	return semel_error_set(error, kafka->fatal_status, "%s: %s", kafka->address,
 			       kafka->fatal_text);
 }
@@ -379,7 +426,7 @@ semel_status semel_kafka_check_health(struct semel_kafka *kafka, semel_error *er
 	if (kafka->fatal_status != SEMEL_OK)
 		return set_fatal_error(kafka, error);
 	if (kafka->lost)
-		return semel_error_set(error, SEMEL_OUTAGE, "the connection to %s is gone",
+		return semel_error_set(error, SEMEL_OUTAGE, "connection to %s lost",
 				       kafka->address);
 	if (kafka->down_since_ms == 0 ||
 	    semel_steady_ms(kafka->env) - kafka->down_since_ms < DOWN_MS)
@@ -396,7 +443,7 @@ semel_status semel_kafka_check_health(struct semel_kafka *kafka, semel_error *er
 			       kafka->address, reason_of(kafka, err));
 }
 
-/* A name may stand for several addresses, of which the first does not answer. */
+/* A name may have several addresses, of which the first does not answer. */
 static bool is_timed_out(const struct semel_kafka *kafka, int64_t until_ms)
 {
 	int64_t now_ms = semel_steady_ms(kafka->env);
@@ -428,7 +475,7 @@ semel_status semel_kafka_call_failed(struct semel_kafka *kafka, rd_kafka_resp_er
 				     const char *what, semel_error *error)
 {
 	bool access = is_access_error(err) || err == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED;
-	/* What librdkafka says of a cluster that is away has many forms; it does not tell that. */
+	/* librdkafka reports an unreachable cluster by many errors, of which none says so. */
 	if (err < 0 && semel_kafka_is_transient(err) && kafka->producer) {
 		rd_kafka_resp_err_t now = ping(kafka, 300);
 		if (now)
@@ -441,8 +488,8 @@ semel_status semel_kafka_call_failed(struct semel_kafka *kafka, rd_kafka_resp_er
 	if (access)
 		advice = "(give the user this right, or use another user)";
 	else if (semel_kafka_is_transient(err))
-		advice = "(a cluster that is being restarted answers so: try again; if it stays "
-			 "so, look at the log of its brokers)";
+		advice = "(a cluster answers this while it restarts: try again; if it "
+			 "persists, check the brokers' logs)";
 	return semel_error_set(error, access ? SEMEL_CONFIG : SEMEL_OUTAGE,
 			       "cannot %s at %s: %s %s", what, kafka->address,
 			       kafka->library->err2str(err), advice);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a subscription has given up, as a record in T.S.dlt for those who watch Kafka: the event as
- * it was, and why, when and from where it came. The dead letter that can be replayed is in the
- * store. */
+/* A copy of a dead letter as a record in T.S.dlt, for those who monitor Kafka: the event unchanged,
+ * and why, when and from where it came. The dead letter that can be replayed is in the store. */
 #include "base/error.h"
 #include "base/time.h"
 #include "broker/kafka/kafka.h"
@@ -21,15 +20,16 @@ static semel_status ensure_dead_letter_topic(struct semel_kafka *kafka, const ch
 	if (length < 0 || length > SEMEL_KAFKA_NAME_MAX)
 		return semel_error_set(
 			error, SEMEL_CONFIG,
-			"the name of the topic for dead letters of %s and %s would "
-			"be too long (choose shorter ones, or dead-letter-topics=no)",
+			"the name of the dead letter topic for %s and %s is too long "
+			"(choose shorter names, or set dead-letter-topics=no)",
 			scope, topic_name);
 	semel_status status = semel_kafka_topic_lookup(kafka, topic_name, &topic, error);
-	if (status == SEMEL_OK)
-		status = semel_kafka_topic_ensure(kafka, name, topic->partitions,
-						  dead_letter_topic_out, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_kafka_topic_ensure(kafka, name, topic->partitions, dead_letter_topic_out,
+					  error);
 	if (status == SEMEL_UNROUTABLE || status == SEMEL_NACKED)
-		status = SEMEL_OUTAGE; /* of that topic, and no fault of the event */
+		return SEMEL_OUTAGE; /* of that topic: the event is not at fault */
 	return status;
 }
 
@@ -66,11 +66,12 @@ semel_status semel_kafka_publish_dead_letter(struct semel_broker *broker,
 	semel_status status = ensure_dead_letter_topic(kafka, letter->scope,
 						       semel_text_string(delivery->event.topic),
 						       &dead_letter_topic, error);
-	if (status == SEMEL_OK)
-		status = semel_kafka_produce_and_wait(kafka, dead_letter_topic, &outgoing, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_kafka_produce_and_wait(kafka, dead_letter_topic, &outgoing, error);
 	if (status != SEMEL_TOO_LARGE)
 		return status;
-	semel_log(SEMEL_LOG_WARN, "too large for the topic of dead letters; it is in the store",
+	semel_log(SEMEL_LOG_WARN, "dead letter too large for its topic, kept in the store only",
 		  &(struct semel_log_fields){ .message_id = semel_text_shown(delivery->event.id),
 					      .topic = semel_text_shown(delivery->event.topic) });
 	return SEMEL_OK;

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* At every partition one event goes first, and introduces the producer.
+/* At every partition the first record of a producer is sent alone.
  *
- * - A broker takes the batches of a producer that it knows in their order: when it has refused one,
- *   it refuses those behind it. Of one that it does not know it takes any batch as the first, also
- *   the second after it has refused the first, which librdkafka sends all the same.
- * - So as long as a partition has taken nothing of this producer, one event of it is on its way;
- *   the others wait here, in their order, until it was taken. Were it refused, nothing has passed
- *   it.
- * - A broker forgets who was silent for long (producer.id.expiration.ms). We forget sooner.
- * - The partition is reckoned as librdkafka does. When there are more partitions than we knew, a
- *   report says so; whoever adds some moves aggregates, and has no order at that moment anyway.
+ * - A broker accepts the batches of a producer that it knows in their order: after a refused batch
+ *   it refuses those that follow. Of a producer that it does not know it accepts any batch as the
+ *   first, even the second after it has refused the first, which librdkafka sends all the same.
+ * - So as long as a partition has accepted nothing of this producer, one event of it is in flight;
+ *   the others wait here, in their order, until it is accepted. If it is refused, nothing has
+ *   overtaken it.
+ * - A broker forgets a producer that was silent for long (producer.id.expiration.ms). We assume so
+ *   earlier.
+ * - The partition is computed as librdkafka does. When there are more partitions than were known, a
+ *   report shows it; adding partitions moves aggregates, so there is no order at that moment
+ *   anyway.
  */
 #include "base/error.h"
 #include "broker/kafka/kafka.h"
@@ -21,7 +23,7 @@
 
 /* ---- which partition ------------------------------------------------------------------------- */
 
-/* NULL: they are random, so there is no order to keep. */
+/* NULL: it is random, so there is no order to keep. */
 static semel_kafka_partitioner *partitioner_of(const struct semel_kafka *kafka)
 {
 	const struct semel_kafka_library *library = kafka->library;
@@ -62,7 +64,7 @@ static bool make_room(struct semel_kafka_topic *topic)
 	return true;
 }
 
-/* NULL: it was not reckoned. */
+/* NULL: the partition is not known. */
 static struct semel_kafka_partition *partition_of(struct semel_kafka *kafka,
 						  const struct semel_kafka_inflight *inflight)
 {
@@ -79,7 +81,7 @@ bool semel_kafka_choose_partition(struct semel_kafka *kafka, const struct semel_
 	inflight->partition = -1;
 	if (!kafka->partitioner)
 		kafka->partitioner = partitioner_of(kafka);
-	/* What is in a transaction is seen with all before it, or not at all. */
+	/* A record in a transaction becomes visible with all before it, or not at all. */
 	if (!kafka->partitioner || key.length == 0 || kafka->transaction.name)
 		return true;
 	inflight->partition = kafka->partitioner(topic->handle, key.data, key.length,
@@ -87,7 +89,8 @@ bool semel_kafka_choose_partition(struct semel_kafka *kafka, const struct semel_
 	return make_room(&kafka->topics[inflight->topic]);
 }
 
-/* ---- who goes first -------------------------------------------------------------------------- */
+/* ---- the first record --------------------------------------------------------------------------
+ */
 
 static bool is_known(const struct semel_kafka *kafka, const struct semel_kafka_partition *partition)
 {
@@ -136,11 +139,10 @@ void semel_kafka_partition_accepted(struct semel_kafka *kafka,
 	partition->accepted = accepted_by == inflight->partition;
 	partition->accepted_ms = kafka->window.polled_ms;
 	if (!partition->accepted)
-		kafka->topics[inflight->topic].partitions =
-			0; /* there are more: they are asked for */
+		kafka->topics[inflight->topic].partitions = 0; /* there are more: query them */
 }
 
-/* ---- those who waited ------------------------------------------------------------------------ */
+/* ---- the waiting ------------------------------------------------------------------------ */
 
 static struct semel_kafka_inflight *take_all(struct semel_kafka *kafka)
 {

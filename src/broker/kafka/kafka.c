@@ -50,23 +50,26 @@ static semel_status kafka_open(const struct semel_url *url, const struct semel_e
 	kafka->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	kafka->scratch = semel_arena_new(ARENA_BLOCK);
 	if (kafka->event_fd < 0 || !kafka->scratch ||
-	    !semel_kafka_window_make(&kafka->window, window))
+	    !semel_kafka_window_make(&kafka->window, window)) {
 		status = semel_error_set(error, SEMEL_INTERNAL, "no memory for the broker");
-	else
-		status = semel_kafka_settings_read(url, &kafka->settings, error);
-	if (status == SEMEL_OK) {
-		snprintf(kafka->address, sizeof(kafka->address), "kafka://%s",
-			 kafka->settings.servers);
-		status = semel_kafka_producer_make(kafka, error);
+		goto close;
 	}
-	if (status == SEMEL_OK)
-		status = semel_kafka_connect(kafka, error);
-	if (status != SEMEL_OK) {
-		kafka_close(&kafka->broker);
-		return status;
-	}
+	status = semel_kafka_settings_read(url, &kafka->settings, error);
+	if (status != SEMEL_OK)
+		goto close;
+	snprintf(kafka->address, sizeof(kafka->address), "kafka://%s", kafka->settings.servers);
+	status = semel_kafka_producer_make(kafka, error);
+	if (status != SEMEL_OK)
+		goto close;
+	status = semel_kafka_connect(kafka, error);
+	if (status != SEMEL_OK)
+		goto close;
 	*broker_out = &kafka->broker;
 	return SEMEL_OK;
+
+close:
+	kafka_close(&kafka->broker);
+	return status;
 }
 
 static void kafka_watch(struct semel_broker *broker, struct semel_wake *wake)

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The window of events that the cluster has not answered for.
+/* The window of unanswered events.
  *
- * - librdkafka numbers the records of a partition; the broker takes them in this order or not at
- *   all. So many events of one aggregate may be on their way.
- * - When a broker refuses a batch, librdkafka takes no more from us (it may not leave a gap).
- *   Nobody knows yet which event of the batch was at fault: a new producer sends everything
- *   unanswered again, until an answer is about one event (resend.c).
- * - What librdkafka had gathered by then it still sends; the broker refuses it too, because it
- *   knows the producer: first_record.c sees to that.
- * - A batch may be too large of which no event is; smaller ones are made then.
- * - While a refusal is not reported, later ones of its aggregate are refused too, as HELD.
+ * - librdkafka numbers the records of a partition; the broker accepts them in this order or not at
+ *   all. So several events of one aggregate may be in flight.
+ * - When a broker refuses a batch, librdkafka accepts no more records (it must not leave a gap). It
+ *   is unknown which event of the batch is at fault: a new producer sends everything unanswered
+ *   again, until an answer is about a single event (resend.c).
+ * - librdkafka still sends the batches that it had queued by then; the broker refuses them too,
+ *   because it knows the producer: first_record.c makes sure of that.
+ * - A batch may be too large though none of its events is; then smaller batches are made.
+ * - While a refusal is not reported, later events of its aggregate are refused too, as HELD.
  * - What may have arrived and was not answered is sent twice, with the same id.
- * - A broker takes any number as the first of a producer that it does not know. One that is only
- *   just becoming a leader may so refuse a batch and take the one behind it, from which librdkafka
- *   concludes that both are there. Such a report has no offset, and is none for us. That this does
- *   not happen on a new topic, topics.c sees to: its leaders have answered before.
+ * - A broker accepts any number as the first of a producer that it does not know. A broker that is
+ *   just becoming the leader may refuse a batch and accept the next one, from which librdkafka
+ *   concludes that both arrived. Such a report has no offset, and is ignored. topics.c keeps this
+ *   from happening on a new topic: it waits until the leaders have answered.
  */
 #include "base/error.h"
 #include "broker/kafka/kafka.h"
@@ -27,11 +27,12 @@
 
 #define SLICE_MS 20 /* of a repair */
 
-#define BATCH_BYTES  1000000 /* librdkafka's, unless it is told otherwise */
+#define BATCH_BYTES  1000000 /* librdkafka's default */
 #define BATCH_LEAST  1000
-#define RECORD_BYTES 300 /* of a usual record, beside its value */
+#define RECORD_BYTES 300 /* of a typical record, without its value */
 
-/* ---- slots ----------------------------------------------------------------------------------- */
+/* ---- entries ----------------------------------------------------------------------------------
+ */
 
 bool semel_kafka_window_make(struct semel_kafka_window *window, uint32_t size)
 {
@@ -90,10 +91,10 @@ bool semel_kafka_is_held(const struct semel_kafka_window *window,
 void semel_kafka_hold(struct semel_kafka_window *window, struct semel_kafka_inflight *inflight)
 {
 	semel_kafka_finish(window, inflight, SEMEL_HELD,
-			   "waits behind an earlier event of its aggregate");
+			   "held behind an earlier event of its aggregate");
 }
 
-/* ---- hearing --------------------------------------------------------------------------------- */
+/* ---- reports --------------------------------------------------------------------------------- */
 
 semel_status semel_kafka_refusal_of(rd_kafka_resp_err_t err)
 {
@@ -134,11 +135,11 @@ static void handle_refusal(struct semel_kafka *kafka, struct semel_kafka_infligh
 	char reason[160];
 	semel_status refusal = semel_kafka_refusal_of(err);
 	if (kafka->transaction.phase != SEMEL_KAFKA_TRANSACTION_READY)
-		return; /* it is given up already */
+		return; /* it is being aborted */
 	kafka->window.broken = true;
 	if (refusal != SEMEL_OK)
 		semel_kafka_end_stall(kafka, inflight);
-	if (!kafka->isolating) { /* it is sent again, by itself */
+	if (!kafka->isolating) { /* it is sent again, alone */
 		inflight->suspected = refusal != SEMEL_OK;
 		if (refusal == SEMEL_TOO_LARGE)
 			kafka->window.refused_bytes +=
@@ -147,11 +148,11 @@ static void handle_refusal(struct semel_kafka *kafka, struct semel_kafka_infligh
 	}
 	if (refusal == SEMEL_OK) {
 		kafka->fatal_status = SEMEL_OUTAGE;
-		snprintf(kafka->fatal_text, sizeof(kafka->fatal_text), "an event failed: %s",
+		snprintf(kafka->fatal_text, sizeof(kafka->fatal_text), "delivery failed: %s",
 			 kafka->library->err2str(err));
 		return;
 	}
-	snprintf(reason, sizeof(reason), "Kafka refused it: %s", kafka->library->err2str(err));
+	snprintf(reason, sizeof(reason), "refused by Kafka: %s", kafka->library->err2str(err));
 	if (kafka->transaction.name) {
 		semel_kafka_transaction_refuse(kafka, inflight, refusal, reason);
 		return;
@@ -161,7 +162,7 @@ static void handle_refusal(struct semel_kafka *kafka, struct semel_kafka_infligh
 		refuse_topic(kafka, inflight);
 }
 
-/* The next event of this slot has most of them in common with this one. */
+/* The next event in this entry has most of them in common with this one. */
 static void save_headers(struct semel_kafka *kafka, struct semel_kafka_inflight *inflight,
 			 const rd_kafka_message_t *report)
 {
@@ -185,7 +186,7 @@ static void handle_report(struct semel_kafka *kafka, const rd_kafka_message_t *r
 	} else if (report->err) {
 		handle_refusal(kafka, inflight, report->err);
 	} else if (report->offset == RD_KAFKA_OFFSET_INVALID) {
-		kafka->window.broken = true; /* believed, not told */
+		kafka->window.broken = true; /* concluded by librdkafka, see above */
 	} else {
 		kafka->down_since_ms = 0;
 		save_headers(kafka, inflight, report);
@@ -223,7 +224,7 @@ void semel_kafka_producer_serve(struct semel_kafka *kafka, int64_t wait_ms)
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-/* Those of the event before it in this slot, if they fit its kind. */
+/* Those of the entry's previous event, if they have the same template. */
 static rd_kafka_headers_t *take_headers(struct semel_kafka *kafka,
 					struct semel_kafka_inflight *inflight,
 					uint64_t template_number)
@@ -252,6 +253,24 @@ static semel_status produce(struct semel_kafka *kafka, struct semel_kafka_inflig
 	return status;
 }
 
+/* Sends it where nothing keeps it back. OK also when it was finished, or has to wait. */
+static semel_status send_to(struct semel_kafka *kafka, struct semel_kafka_topic *topic,
+			    struct semel_kafka_inflight *inflight, semel_error *error)
+{
+	rd_kafka_topic_t *handle = semel_kafka_topic_handle(kafka, topic);
+	if (!handle || !semel_kafka_choose_partition(kafka, topic, inflight))
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a topic");
+	if (semel_kafka_is_stalled(kafka, inflight) && !semel_kafka_may_probe(kafka, inflight)) {
+		(void)semel_kafka_finish_stalled(kafka, inflight);
+		return SEMEL_OK;
+	}
+	if (semel_kafka_must_wait_for_first(kafka, inflight)) {
+		semel_kafka_wait_for_first(kafka, inflight);
+		return SEMEL_OK;
+	}
+	return produce(kafka, inflight, handle, error);
+}
+
 semel_status semel_kafka_send(struct semel_kafka *kafka, struct semel_kafka_inflight *inflight,
 			      semel_error *error)
 {
@@ -259,22 +278,8 @@ semel_status semel_kafka_send(struct semel_kafka *kafka, struct semel_kafka_infl
 	semel_error why = { 0 };
 	semel_status status = semel_kafka_topic_ensure(
 		kafka, semel_text_string(inflight->event->topic), 0, &topic, &why);
-	rd_kafka_topic_t *handle =
-		status == SEMEL_OK ? semel_kafka_topic_handle(kafka, topic) : NULL;
-	if (status == SEMEL_OK &&
-	    (!handle || !semel_kafka_choose_partition(kafka, topic, inflight)))
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a topic");
-	if (status == SEMEL_OK && semel_kafka_is_stalled(kafka, inflight) &&
-	    !semel_kafka_may_probe(kafka, inflight)) {
-		(void)semel_kafka_finish_stalled(kafka, inflight);
-		return SEMEL_OK;
-	}
-	if (status == SEMEL_OK && semel_kafka_must_wait_for_first(kafka, inflight)) {
-		semel_kafka_wait_for_first(kafka, inflight);
-		return SEMEL_OK;
-	}
 	if (status == SEMEL_OK)
-		status = produce(kafka, inflight, handle, &why);
+		status = send_to(kafka, topic, inflight, &why);
 	if (status == SEMEL_OK || status == SEMEL_FULL)
 		return status;
 	if (!semel_outcome_is_about_event(status))
@@ -341,10 +346,12 @@ void semel_kafka_shrink_batches(struct semel_kafka *kafka)
 	if (bytes > kafka->window.refused_bytes)
 		bytes = kafka->window.refused_bytes;
 	kafka->batch_bytes = bytes / 2 > BATCH_LEAST ? bytes / 2 : BATCH_LEAST;
-	semel_logf(SEMEL_LOG_INFO,
-		   "%s refuses batches that are larger than max.message.bytes of a topic: from now "
-		   "on they have at most %" PRIu64 " bytes",
-		   kafka->address, kafka->batch_bytes);
+	char text[160];
+	snprintf(text, sizeof(text), "%.100s: at most %" PRIu64 " bytes from now on",
+		 kafka->address, kafka->batch_bytes);
+	semel_log(SEMEL_LOG_INFO,
+		  "batches exceed max.message.bytes of a topic, making smaller ones",
+		  &(struct semel_log_fields){ .error = text });
 }
 
 /* ---- reporting ------------------------------------------------------------------------------- */
@@ -376,33 +383,45 @@ static void report_outcomes(struct semel_kafka_window *window, semel_outcome_cal
 	}
 }
 
+/* There is something to do or to report before anything is waited for. */
+static bool is_ready(const struct semel_kafka *kafka)
+{
+	bool draining = kafka->resend.state == SEMEL_KAFKA_RESEND_DRAINING ||
+			kafka->transaction.phase != SEMEL_KAFKA_TRANSACTION_READY;
+	return kafka->window.done || (kafka->window.broken && !draining) ||
+	       semel_kafka_transaction_can_commit(kafka);
+}
+
+static semel_status step(struct semel_kafka *kafka, semel_error *error)
+{
+	if (kafka->window.waiting && !kafka->window.broken && !kafka->resend.stalled) {
+		semel_status status = semel_kafka_send_waiting(kafka, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return kafka->transaction.name ? semel_kafka_transaction_step(kafka, error)
+				       : semel_kafka_resend_step(kafka, error);
+}
+
 semel_status semel_kafka_poll(struct semel_broker *broker, int64_t wait_ms,
 			      semel_outcome_callback callback, void *user, semel_error *error)
 {
 	struct semel_kafka *kafka = semel_kafka_of(broker);
-	semel_status status = SEMEL_OK;
 	if (kafka->lost)
 		return semel_kafka_check_health(kafka, error);
-	bool settling = kafka->resend.state == SEMEL_KAFKA_RESEND_DRAINING ||
-			kafka->transaction.phase != SEMEL_KAFKA_TRANSACTION_READY;
-	bool ready = kafka->window.done || (kafka->window.broken && !settling) ||
-		     semel_kafka_transaction_can_commit(kafka);
-	if (wait_ms > SLICE_MS && (kafka->resend.state != SEMEL_KAFKA_RESEND_IDLE ||
-				   kafka->transaction.phase != SEMEL_KAFKA_TRANSACTION_READY))
+	bool between = kafka->resend.state != SEMEL_KAFKA_RESEND_IDLE ||
+		       kafka->transaction.phase != SEMEL_KAFKA_TRANSACTION_READY;
+	if (between && wait_ms > SLICE_MS)
 		wait_ms = SLICE_MS;
-	semel_kafka_producer_serve(kafka, ready ? 0 : wait_ms);
+	semel_kafka_producer_serve(kafka, is_ready(kafka) ? 0 : wait_ms);
 	if (kafka->window.polled_ms >= kafka->window.stall_check_ms)
 		semel_kafka_check_stalls(kafka);
-	if (kafka->window.waiting && !kafka->window.broken && !kafka->resend.stalled)
-		status = semel_kafka_send_waiting(kafka, error);
-	if (status == SEMEL_OK)
-		status = kafka->transaction.name ? semel_kafka_transaction_step(kafka, error)
-						 : semel_kafka_resend_step(kafka, error);
+	semel_status status = step(kafka, error);
 	report_outcomes(&kafka->window, callback, user);
 	return status == SEMEL_OK ? semel_kafka_check_health(kafka, error) : status;
 }
 
-/* Quotas slow us down; they never stop us. */
+/* A quota slows publishing down; it never stops it. */
 const char *semel_kafka_blocked(struct semel_broker *broker)
 {
 	(void)broker;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A record as a delivery. Records of others are understood as far as they go: a null key, a null
- * value (a tombstone), headers without a value, keys that are no text. */
+/* A record as a delivery. Foreign records are read as far as possible: a null key, a null value (a
+ * tombstone), headers without a value, keys that are no text. */
 #include "base/error.h"
 #include "broker/kafka/kafka.h"
 
@@ -54,8 +54,8 @@ static void read_headers(const struct semel_kafka *kafka, const rd_kafka_message
 	}
 }
 
-/* The ordering key of a foreign record. One without a key has no order to keep: it is an aggregate
- * of its own. Bytes that are no text are written as base64. */
+/* The ordering key of a foreign record. A record without a key has no order to keep: it is an
+ * aggregate of its own. Bytes that are no text become base64. */
 static struct semel_text key_of(struct semel_kafka *kafka, const rd_kafka_message_t *message,
 				struct semel_arena *arena, struct semel_text id)
 {
@@ -101,7 +101,7 @@ bool semel_kafka_read_record(struct semel_kafka *kafka,
 	complete(&reading, key_of(kafka, message, arena, reading.event.id));
 	if (!semel_wire_read_end(&reading))
 		return false;
-	if (!message->payload) /* a tombstone is no broken JSON, whatever its headers say */
+	if (!message->payload) /* a tombstone is not invalid JSON, whatever its headers say */
 		reading.event.content_type = SEMEL_TEXT("application/octet-stream");
 	reading.event.payload = semel_arena_text(arena, message->payload ? message->payload : empty,
 						 message->payload ? message->len : 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* To one subscription: into the retry topic of its delay, with the time when it is due. Confirmed
- * when it returns, so the original may be acked after it. */
+/* To one subscription: into the retry topic for the delay, with the time when it is due. Confirmed
+ * when it returns, so the original may be acked afterwards. */
 #include "base/error.h"
 #include "broker/kafka/kafka.h"
 
@@ -10,7 +10,7 @@
 
 #define CONFIRM_MS 30000
 
-/* As many partitions as the topic has; a topic that is not there will be made with as many. */
+/* With as many partitions as the topic has, or will have when it is created. */
 static semel_status ensure_tier(struct semel_kafka *kafka, const char *scope,
 				const char *topic_name, uint32_t tier,
 				struct semel_kafka_topic **topic_out, semel_error *error)
@@ -18,36 +18,45 @@ static semel_status ensure_tier(struct semel_kafka *kafka, const char *scope,
 	char name[SEMEL_KAFKA_NAME_SIZE];
 	struct semel_kafka_topic *topic = NULL;
 	semel_status status = semel_kafka_tier_name(scope, topic_name, tier, name, error);
-	if (status == SEMEL_OK)
-		status = semel_kafka_topic_lookup(kafka, topic_name, &topic, error);
-	if (status == SEMEL_OK)
-		status = semel_kafka_topic_ensure(kafka, name, topic->partitions, topic_out, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_kafka_topic_lookup(kafka, topic_name, &topic, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_kafka_topic_ensure(kafka, name, topic->partitions, topic_out, error);
 	if (status == SEMEL_UNROUTABLE || status == SEMEL_NACKED)
-		status = SEMEL_OUTAGE; /* of the retry topic, and no fault of the event */
+		return SEMEL_OUTAGE; /* of the retry topic: the event is not at fault */
 	return status;
+}
+
+static semel_status await_report(struct semel_kafka *kafka, semel_error *error)
+{
+	int64_t until_ms = semel_steady_ms(kafka->env) + CONFIRM_MS;
+	while (kafka->requeue.waiting) {
+		semel_kafka_producer_serve(kafka, 100);
+		semel_status status = semel_kafka_check_health(kafka, error);
+		if (status != SEMEL_OK || !kafka->requeue.waiting)
+			return status;
+		if (kafka->window.broken)
+			return semel_error_set(error, SEMEL_OUTAGE, "%s refused a requeued event",
+					       kafka->address);
+		if (semel_steady_ms(kafka->env) >= until_ms)
+			return semel_error_set(error, SEMEL_OUTAGE,
+					       "%s has not confirmed a requeued event in %d ms",
+					       kafka->address, CONFIRM_MS);
+	}
+	return SEMEL_OK;
 }
 
 static semel_status confirm(struct semel_kafka *kafka, semel_error *error)
 {
-	int64_t until_ms = semel_steady_ms(kafka->env) + CONFIRM_MS;
-	semel_status status = SEMEL_OK;
-	while (status == SEMEL_OK && kafka->requeue.waiting) {
-		semel_kafka_producer_serve(kafka, 100);
-		status = semel_kafka_check_health(kafka, error);
-		if (status == SEMEL_OK && kafka->requeue.waiting && kafka->window.broken)
-			status = semel_error_set(error, SEMEL_OUTAGE, "%s refused a retry",
-						 kafka->address);
-		if (status == SEMEL_OK && kafka->requeue.waiting &&
-		    semel_steady_ms(kafka->env) >= until_ms)
-			status = semel_error_set(error, SEMEL_OUTAGE,
-						 "%s has not confirmed a retry in %d ms",
-						 kafka->address, CONFIRM_MS);
-	}
+	semel_status status = await_report(kafka, error);
 	if (status == SEMEL_OK && kafka->requeue.err)
-		status = semel_error_set(error, SEMEL_OUTAGE, "an event could not be put back: %s",
+		status = semel_error_set(error, SEMEL_OUTAGE, "cannot requeue an event at %s: %s",
+					 kafka->address,
 					 kafka->library->err2str(kafka->requeue.err));
 	if (status != SEMEL_OK)
-		kafka->lost = true; /* nothing may come out of it later */
+		kafka->lost = true; /* no report may arrive later */
 	return status;
 }
 
@@ -85,7 +94,7 @@ semel_status semel_kafka_requeue(struct semel_broker *broker, const char *scope,
 	if (kafka->lost)
 		return semel_kafka_check_health(kafka, error);
 	if (kafka->scope && strcmp(kafka->scope, scope) == 0 && tier > kafka->tiers)
-		tier = kafka->tiers; /* those we read */
+		tier = kafka->tiers; /* the last one that is surely read */
 	int length = snprintf(due, sizeof(due), "%" PRId64, due_ms);
 	const struct semel_wire_field fields[] = {
 		{ SEMEL_TEXT("semel-due"), semel_text_from(due, (size_t)length) },
@@ -98,9 +107,11 @@ semel_status semel_kafka_requeue(struct semel_broker *broker, const char *scope,
 							 sizeof(fields) / sizeof(fields[0]) };
 	semel_status status =
 		ensure_tier(kafka, scope, semel_text_string(event->topic), tier, &topic, error);
-	if (status == SEMEL_OK)
-		status = semel_kafka_produce_and_wait(kafka, topic, &outgoing, error);
-	if (status == SEMEL_OK)
-		record_due(kafka, tier, due_ms);
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_kafka_produce_and_wait(kafka, topic, &outgoing, error);
+	if (status != SEMEL_OK)
+		return status;
+	record_due(kafka, tier, due_ms);
+	return SEMEL_OK;
 }

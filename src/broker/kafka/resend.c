@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* After a refusal a new producer sends again whatever is not answered, and finds the event at
- * fault.
+/* After a refusal a new producer sends all that is unanswered, and finds the faulty event.
  *
- * - It is a state of the driver, not a loop: each poll does a little of it and returns, so that the
- *   caller tends his leases meanwhile. What is offered during it waits in the queue.
- * - A refusal is about a batch. The batch is sent again in halves, each of them alone on its way,
- *   until one event is: then the answer is about this event. The others go in groups that grow.
- * - The order of the offers is kept: what was on its way goes back to the front of the queue.
- * - When every event of a refused batch was taken, the batch was too large, and none of them is:
+ * - This is a state of the driver, not a loop: each poll does a little of it and returns, so that
+ *   the caller can renew its leases meanwhile. What is published during it waits in the queue.
+ * - A refusal is about a batch. The batch is sent again in halves, one half in flight at a time,
+ *   until a single event is: then the answer is about this event. The others are sent in groups
+ *   that grow.
+ * - The order of publishing is kept: what was in flight goes back to the front of the queue.
+ * - When every event of a refused batch was accepted, the batch was too large, though no event was:
  *   the next producer makes smaller ones.
- * - A partition that has stalled (stall.c) needs the same: a new producer, without its events.
+ * - A stalled partition (stall.c) needs the same: a new producer, without its events.
  */
 #include "base/error.h"
 #include "broker/kafka/kafka.h"
 #include "observe/log.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
-#define SETTLE_MS 2000  /* for answers to what is on its way, so that little is sent twice */
-#define ANSWER_MS 30000 /* without any answer it is an outage */
+#define DRAIN_MS  2000  /* for answers to what is in flight, so that little is sent twice */
+#define ANSWER_MS 30000 /* without an answer for so long it is an outage */
 #define GROWTH    4
 
 /* ---- the queue ------------------------------------------------------------------------------- */
@@ -55,7 +56,7 @@ static struct semel_kafka_inflight *take_first(struct semel_kafka_resend *resend
 	return inflight;
 }
 
-/* Those whose refused sibling is about to be reported: afterwards nobody would know. */
+/* Before the refusal of their sibling is reported: afterwards it is no longer known. */
 static void hold_siblings(struct semel_kafka *kafka)
 {
 	struct semel_kafka_resend *resend = &kafka->resend;
@@ -78,8 +79,8 @@ static int by_sequence(const void *left, const void *right)
 	return (*a)->sequence < (*b)->sequence ? -1 : 1;
 }
 
-/* What is on its way comes back, in its order. suspects_out: among so many of the first is the one
- * at fault; 0: nobody was blamed. */
+/* What is in flight goes back to the queue, in its order. suspects_out: the faulty event is among
+ * so many of the first; 0: unknown. */
 static semel_status requeue_sent(struct semel_kafka *kafka, size_t *count_out, size_t *suspects_out,
 				 semel_error *error)
 {
@@ -119,12 +120,12 @@ static void start_draining(struct semel_kafka *kafka)
 		resend->progress_ms = now_ms;
 		kafka->window.too_large = false;
 	}
-	resend->end = kafka->window.sequence; /* up to here with care */
+	resend->end = kafka->window.sequence; /* suspects up to here */
 	resend->state = SEMEL_KAFKA_RESEND_DRAINING;
-	resend->until_ms = now_ms + SETTLE_MS;
+	resend->until_ms = now_ms + DRAIN_MS;
 }
 
-/* Something is on its way that will be answered. One that tries a stalled partition may not be. */
+/* Something is in flight that will be answered. A probe of a stalled partition may never be. */
 static bool is_any_sent(const struct semel_kafka *kafka)
 {
 	const struct semel_kafka_window *window = &kafka->window;
@@ -141,7 +142,7 @@ static bool is_drained(const struct semel_kafka *kafka)
 	       semel_steady_ms(kafka->env) >= kafka->resend.until_ms;
 }
 
-/* The one at fault is found when it was alone on its way; what comes next may be right again. */
+/* The faulty event is found when it was alone in flight; the next ones may be good. */
 static void narrow_suspects(struct semel_kafka *kafka, size_t back, size_t suspects)
 {
 	struct semel_kafka_resend *resend = &kafka->resend;
@@ -168,14 +169,17 @@ static semel_status replace_producer(struct semel_kafka *kafka, semel_error *err
 	semel_kafka_producer_free(kafka);
 	kafka->window.broken = false;
 	semel_status status = semel_kafka_producer_make(kafka, error);
-	if (status == SEMEL_OK)
-		status = requeue_sent(kafka, &back, &suspects, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = requeue_sent(kafka, &back, &suspects, error);
 	if (status != SEMEL_OK)
 		return status;
 	narrow_suspects(kafka, back, suspects);
-	semel_logf(SEMEL_LOG_DEBUG,
-		   "kafka: a new producer sends %zu events again, %zu of them suspect", back,
-		   kafka->resend.suspects);
+	char text[80];
+	snprintf(text, sizeof(text), "%zu events, %zu of them suspects", back,
+		 kafka->resend.suspects);
+	semel_log(SEMEL_LOG_DEBUG, "new producer sends unanswered events",
+		  &(struct semel_log_fields){ .error = text });
 	kafka->resend.state = SEMEL_KAFKA_RESEND_SENDING;
 	kafka->resend.sent_count = 0;
 	return SEMEL_OK;
@@ -183,7 +187,7 @@ static semel_status replace_producer(struct semel_kafka *kafka, semel_error *err
 
 /* ---- sending again --------------------------------------------------------------------------- */
 
-/* What was sent last is answered for. True: the batch was too large of which no event is. */
+/* The last group is answered. True: a batch was too large though none of its events was. */
 static bool record_group(struct semel_kafka *kafka)
 {
 	struct semel_kafka_resend *resend = &kafka->resend;
@@ -227,8 +231,8 @@ static semel_status send_group(struct semel_kafka *kafka, size_t size, semel_err
 	return status == SEMEL_FULL ? SEMEL_OK : status;
 }
 
-/* Nobody is suspected any more, and what was offered before the refusal has been sent; or there was
- * none, and it was a partition that has stalled. */
+/* There are no suspects left, and what was published before the refusal was sent; or there was no
+ * refusal, but a stalled partition. */
 static bool is_finished(const struct semel_kafka_resend *resend)
 {
 	if (resend->suspects > 0)
@@ -240,7 +244,7 @@ static semel_status check_progress(const struct semel_kafka *kafka, semel_error 
 {
 	if (semel_steady_ms(kafka->env) - kafka->resend.progress_ms < ANSWER_MS)
 		return SEMEL_OK;
-	return semel_error_set(error, SEMEL_OUTAGE, "%s has not answered for an event in %d ms",
+	return semel_error_set(error, SEMEL_OUTAGE, "%s has answered no delivery for %d ms",
 			       kafka->address, ANSWER_MS);
 }
 
@@ -266,17 +270,24 @@ static semel_status send_next_group(struct semel_kafka *kafka, semel_error *erro
 	return status;
 }
 
-semel_status semel_kafka_resend_step(struct semel_kafka *kafka, semel_error *error)
+static semel_status step(struct semel_kafka *kafka, semel_error *error)
 {
 	struct semel_kafka_resend *resend = &kafka->resend;
-	semel_status status = SEMEL_OK;
 	if ((kafka->window.broken || resend->stalled) &&
 	    resend->state != SEMEL_KAFKA_RESEND_DRAINING)
 		start_draining(kafka);
-	if (resend->state == SEMEL_KAFKA_RESEND_DRAINING && is_drained(kafka))
-		status = replace_producer(kafka, error);
-	if (status == SEMEL_OK && resend->state == SEMEL_KAFKA_RESEND_SENDING)
-		status = send_next_group(kafka, error);
+	if (resend->state == SEMEL_KAFKA_RESEND_DRAINING && is_drained(kafka)) {
+		semel_status status = replace_producer(kafka, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return resend->state == SEMEL_KAFKA_RESEND_SENDING ? send_next_group(kafka, error)
+							   : SEMEL_OK;
+}
+
+semel_status semel_kafka_resend_step(struct semel_kafka *kafka, semel_error *error)
+{
+	semel_status status = step(kafka, error);
 	hold_siblings(kafka);
 	return status;
 }

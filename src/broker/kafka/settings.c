@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a kafka: URL says: kafka://host:port,host:port/?name=value. Most parameters are librdkafka's
- * own, by its names; those that the promise of delivery rests on cannot be set. Secrets come from
- * files, so that they stand neither in a URL nor in a process list. */
+/* The parameters of a kafka: URL: kafka://host:port,host:port/?name=value. Most are librdkafka's,
+ * by its names; those that the delivery guarantee depends on cannot be set. Secrets come from
+ * files, so that they are neither in a URL nor in a process list. */
 #include "base/error.h"
 #include "base/text.h"
 #include "broker/kafka/kafka.h"
@@ -15,13 +15,13 @@
 #define PORT_DIGITS_MAX 9
 #define PASSWORD_FILE   "SEMEL_KAFKA_PASSWORD_FILE"
 
-/* Ours. The last two are files with the value of the setting of that name. */
+/* Ours. The last two name files with the value of the setting of that name. */
 static const char *const own[] = {
 	"prefix",     "create-topics", "dead-letter-topics", "offsets",
 	"partitions", "replication",   "sasl.password-file", "ssl.key.password-file"
 };
 
-/* librdkafka's, handed on as they are. */
+/* librdkafka's, forwarded unchanged. */
 static const char *const forwarded[] = {
 	"client.id",
 	"client.rack",
@@ -93,10 +93,11 @@ static semel_status check_names(const struct semel_url *url, semel_error *error)
 	memcpy(known + OWN_COUNT, forwarded, sizeof(forwarded));
 	for (size_t i = 0; i < url->param_count; i++)
 		if (is_secret(url->params[i].name))
-			return semel_error_set(error, SEMEL_CONFIG,
-					       "%s may not stand in the URL, where others can read "
-					       "it: put it into a file, and give %s-file=PATH",
-					       url->params[i].name, url->params[i].name);
+			return semel_error_set(
+				error, SEMEL_CONFIG,
+				"%s must not be in the URL, where others can read it "
+				"(put it into a file and set %s-file=PATH)",
+				url->params[i].name, url->params[i].name);
 	return semel_url_check_params(url, known, OWN_COUNT + FORWARDED_COUNT, error);
 }
 
@@ -148,18 +149,18 @@ static semel_status forward_secrets(const struct semel_url *url,
 {
 	const char *password = semel_url_param(url, "sasl.password-file");
 	const char *key = semel_url_param(url, "ssl.key.password-file");
-	semel_status status = SEMEL_OK;
 	if (!password)
 		password = getenv(PASSWORD_FILE);
-	if (password && password[0])
-		status = forward_secret(settings, "sasl.password", password, error);
-	if (status == SEMEL_OK && key)
-		status = forward_secret(settings, "ssl.key.password", key, error);
-	return status;
+	if (password && password[0]) {
+		semel_status status = forward_secret(settings, "sasl.password", password, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return key ? forward_secret(settings, "ssl.key.password", key, error) : SEMEL_OK;
 }
 
-/* Nothing, or a number after the last colon; an IPv6 address without brackets has several, and is
- * no name with a port. */
+/* No colon, or a number after the only one; an IPv6 address without brackets has several colons and
+ * no port. */
 static bool has_good_port(const char *server, size_t length)
 {
 	const char *bracket = memchr(server, ']', length);
@@ -179,9 +180,9 @@ static semel_status check_servers(const char *servers, semel_error *error)
 		if (length == 0 || (at[0] == ':' && at[1] != ':') || !has_good_port(at, length))
 			return semel_error_set(
 				error, SEMEL_CONFIG,
-				"the kafka: URL names \"%.*s\", which is no host and "
-				"port (write: kafka://host:port,host:port; a port is "
-				"a number up to 65535)",
+				"the kafka: URL has \"%.*s\" where host:port is "
+				"expected (write: kafka://host:port,host:port; a port "
+				"is a number from 1 to 65535)",
 				(int)(length < SHOWN_MAX ? length : SHOWN_MAX), at);
 	}
 	return SEMEL_OK;
@@ -194,14 +195,14 @@ static semel_status read_servers(const struct semel_url *url, struct semel_kafka
 	size_t length = strcspn(at, "/");
 	if (length == 0 || at[strspn(at + length, "/") + length] != '\0' || memchr(at, '@', length))
 		return semel_error_set(error, SEMEL_CONFIG,
-				       "the kafka: URL cannot be read (write: "
-				       "kafka://host:port,host:port/?name=value; a user is "
+				       "invalid kafka: URL (write: "
+				       "kafka://host:port,host:port/?name=value; set a user by "
 				       "sasl.username=NAME)");
 	settings->servers = strndup(at, length);
 	return settings->servers ? check_servers(settings->servers, error) : no_memory(error);
 }
 
-/* Both are yes unless they are no. */
+/* The default is yes. */
 static semel_status read_choice(const struct semel_url *url, const char *name, const char *meaning,
 				bool *choice_out, semel_error *error)
 {
@@ -209,7 +210,7 @@ static semel_status read_choice(const struct semel_url *url, const char *name, c
 	*choice_out = !word || strcmp(word, "yes") == 0;
 	if (*choice_out || strcmp(word, "no") == 0)
 		return SEMEL_OK;
-	return semel_error_set(error, SEMEL_CONFIG, "%s=%.40s: give yes (the default: %s) or no",
+	return semel_error_set(error, SEMEL_CONFIG, "%s=%.40s: must be yes (the default: %s) or no",
 			       name, word, meaning);
 }
 
@@ -224,20 +225,19 @@ static semel_status read_prefix(const struct semel_url *url, struct semel_kafka_
 static semel_status read_creation(const struct semel_url *url,
 				  struct semel_kafka_settings *settings, semel_error *error)
 {
-	semel_status status = read_choice(url, "create-topics", "a missing topic is made",
+	const struct semel_range partitions = { 1, 100000, 0 }, replication = { 1, 1000, 0 };
+	semel_status status = read_choice(url, "create-topics", "missing topics are created",
 					  &settings->create_topics, error);
-	if (status == SEMEL_OK)
-		status = read_choice(url, "dead-letter-topics",
-				     "what a subscription gives up goes to a topic too",
-				     &settings->publishes_dead_letters, error);
-	if (status == SEMEL_OK)
-		status =
-			semel_url_param_int(url, "partitions", (struct semel_range){ 1, 100000, 0 },
-					    &settings->partitions, error);
-	if (status == SEMEL_OK)
-		status = semel_url_param_int(url, "replication", (struct semel_range){ 1, 1000, 0 },
-					     &settings->replication, error);
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	status = read_choice(url, "dead-letter-topics", "dead letters are copied to a topic",
+			     &settings->publishes_dead_letters, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_url_param_int(url, "partitions", partitions, &settings->partitions, error);
+	if (status != SEMEL_OK)
+		return status;
+	return semel_url_param_int(url, "replication", replication, &settings->replication, error);
 }
 
 static semel_status read_offsets(const struct semel_url *url, struct semel_kafka_settings *settings,
@@ -248,7 +248,7 @@ static semel_status read_offsets(const struct semel_url *url, struct semel_kafka
 	if (!word || settings->offsets_in_store || strcmp(word, "broker") == 0)
 		return SEMEL_OK;
 	return semel_error_set(error, SEMEL_CONFIG,
-			       "offsets=%.40s: give broker (the default: with the group) or store "
+			       "offsets=%.40s: must be broker (the default: in the group) or store "
 			       "(with the effects, in their transaction)",
 			       word);
 }
@@ -259,21 +259,28 @@ semel_status semel_kafka_settings_read(const struct semel_url *url,
 {
 	*settings_out = (struct semel_kafka_settings){ 0 };
 	semel_status status = check_names(url, error);
-	if (status == SEMEL_OK)
-		status = read_servers(url, settings_out, error);
-	if (status == SEMEL_OK)
-		status = read_prefix(url, settings_out, error);
-	if (status == SEMEL_OK)
-		status = read_creation(url, settings_out, error);
-	if (status == SEMEL_OK)
-		status = read_offsets(url, settings_out, error);
-	for (size_t i = 0; i < url->param_count && status == SEMEL_OK; i++)
-		if (is_forwarded(url->params[i].name))
-			status = forward(settings_out, url->params[i].name, url->params[i].value,
-					 error);
-	if (status == SEMEL_OK)
-		status = forward_secrets(url, settings_out, error);
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	status = read_servers(url, settings_out, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = read_prefix(url, settings_out, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = read_creation(url, settings_out, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = read_offsets(url, settings_out, error);
+	if (status != SEMEL_OK)
+		return status;
+	for (size_t i = 0; i < url->param_count; i++) {
+		if (!is_forwarded(url->params[i].name))
+			continue;
+		status = forward(settings_out, url->params[i].name, url->params[i].value, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return forward_secrets(url, settings_out, error);
 }
 
 void semel_kafka_settings_free(struct semel_kafka_settings *settings)

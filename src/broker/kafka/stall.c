@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A partition that takes nothing must not stop the others: it has no leader, too few replicas in
- * sync, or its broker is away, while somebody else of the cluster answers.
+/* A partition that accepts nothing must not stop the others: it has no leader, too few replicas in
+ * sync, or its broker is unreachable, while others of the cluster answer.
  *
- * - Once a second the oldest event without an answer is looked for at every partition. When it
- *   stays the same for long, the cluster is asked who leads the partition.
- * - The partition has stalled when it has no leader in two looks, or gives no answer while others
- *   do, or for longer while the cluster answers questions. When nobody answers it is an outage.
- * - librdkafka still has its events, and would send them at any time: a new producer takes the
- *   place of the old one (resend.c), and these events are answered as STALLED, their siblings as
- *   HELD.
- * - From then on its events are answered so at once, but for one that tries: when there is a
- *   leader, and after a while that grows. Whatever answer the partition gives, it has not stalled
- *   any more.
- * - What is in a transaction waits: it is shown as a whole, or not at all.
+ * - Once a second the oldest unanswered event is determined for every partition. When it stays the
+ *   same for long, the cluster is asked for the partition's leader.
+ * - The partition is stalled when it has no leader in two checks, or does not answer while others
+ *   do, or for longer while the cluster answers metadata requests. When no broker answers it is an
+ *   outage.
+ * - librdkafka still has its events, and could send them at any time: so a new producer replaces
+ *   the old one (resend.c), and these events are finished as STALLED, their siblings as HELD.
+ * - From then on its events are finished so at once, except for a probe: when there is a leader,
+ *   and after a pause that grows. Any answer of the partition ends the stall.
+ * - A transaction waits: it becomes visible as a whole, or not at all.
  */
 #include "broker/kafka/kafka.h"
 #include "observe/log.h"
@@ -22,13 +21,13 @@
 #include <string.h>
 
 #define CHECK_MS      1000
-#define STUCK_MS      2500  /* then the cluster is asked */
+#define STUCK_MS      2500  /* then the cluster is queried */
 #define LEADERLESS_MS 5000  /* without a leader */
 #define SILENT_MS     12000 /* without an answer while others answer */
-#define MUTE_MS       20000 /* without an answer while the cluster answers questions */
+#define MUTE_MS       20000 /* without an answer while the cluster answers metadata requests */
 #define METADATA_MS   300
-#define PROBE_MS      5000 /* for an answer to one that tries */
-#define PAUSE_MIN_MS  2000 /* before the next one tries */
+#define PROBE_MS      5000 /* for an answer to a probe */
+#define PAUSE_MIN_MS  2000 /* before the next probe */
 #define PAUSE_MAX_MS  60000
 
 static struct semel_kafka_partition *partition_of(const struct semel_kafka *kafka,
@@ -53,7 +52,7 @@ static void set_stalled_metric(const struct semel_kafka_topic *topic, int32_t nu
 	semel_series_set(semel_series(SEMEL_METRIC_PARTITION_STALLED, topic->name, text), stalled);
 }
 
-/* ---- what becomes of its events -------------------------------------------------------------- */
+/* ---- its events -------------------------------------------------------------- */
 
 bool semel_kafka_finish_stalled(struct semel_kafka *kafka, struct semel_kafka_inflight *inflight)
 {
@@ -65,7 +64,7 @@ bool semel_kafka_finish_stalled(struct semel_kafka *kafka, struct semel_kafka_in
 		semel_kafka_hold(&kafka->window, inflight);
 		return true;
 	}
-	snprintf(reason, sizeof(reason), "the partition %d of the topic %.80s takes nothing: %s",
+	snprintf(reason, sizeof(reason), "partition %d of topic %.80s accepts nothing: %s",
 		 (int)inflight->partition, kafka->topics[inflight->topic].name,
 		 partition->leaderless > 0 ? "it has no leader" : "it does not answer");
 	semel_kafka_finish(&kafka->window, inflight, SEMEL_STALLED, reason);
@@ -94,14 +93,14 @@ void semel_kafka_end_stall(struct semel_kafka *kafka, const struct semel_kafka_i
 	partition->probe_count = 0;
 	partition->probing = false;
 	set_stalled_metric(&kafka->topics[inflight->topic], inflight->partition, false);
-	semel_log(SEMEL_LOG_INFO, "the partition takes events again",
+	semel_log(SEMEL_LOG_INFO, "partition accepts events again",
 		  &(struct semel_log_fields){ .topic = kafka->topics[inflight->topic].name,
 					      .partition = inflight->partition,
 					      .offset = -1,
 					      .has_position = true });
 }
 
-/* ---- looking --------------------------------------------------------------------------------- */
+/* ---- checking -------------------------------------------------------------------------------- */
 
 static void find_oldest(struct semel_kafka *kafka)
 {
@@ -119,13 +118,13 @@ static void find_oldest(struct semel_kafka *kafka)
 	}
 }
 
-/* So long the same event has no answer. */
+/* How long the same event has been the oldest unanswered one. */
 static int64_t stuck_for(const struct semel_kafka_partition *partition, int64_t now_ms)
 {
 	return partition->stuck == 0 ? 0 : now_ms - partition->stuck_ms;
 }
 
-/* True: the cluster should be asked about it. */
+/* True: the cluster should be asked for its leader. */
 static bool update_stuck(struct semel_kafka_partition *partition, int64_t now_ms)
 {
 	if (partition->oldest != partition->stuck) {
@@ -139,7 +138,7 @@ static bool update_stuck(struct semel_kafka_partition *partition, int64_t now_ms
 	return stuck_for(partition, now_ms) >= STUCK_MS;
 }
 
-/* The topics to ask about are known to the producer afterwards. */
+/* Afterwards the producer knows the topics to ask for. */
 static bool is_any_stuck(struct semel_kafka *kafka, int64_t now_ms, int64_t *taken_ms_out)
 {
 	bool any = false;
@@ -158,7 +157,7 @@ static bool is_any_stuck(struct semel_kafka *kafka, int64_t now_ms, int64_t *tak
 	return any;
 }
 
-/* ---- judging --------------------------------------------------------------------------------- */
+/* ---- stalling -------------------------------------------------------------------------------- */
 
 static void mark_stalled(struct semel_kafka *kafka, const struct semel_kafka_topic *topic,
 			 uint32_t number, int64_t now_ms)
@@ -176,15 +175,14 @@ static void mark_stalled(struct semel_kafka *kafka, const struct semel_kafka_top
 	partition->probe_ms = now_ms + (pause_ms < PAUSE_MAX_MS ? pause_ms : PAUSE_MAX_MS);
 	kafka->resend.stalled = true;
 	set_stalled_metric(topic, (int32_t)number, true);
-	semel_log(anew ? SEMEL_LOG_WARN : SEMEL_LOG_DEBUG,
-		  "the partition takes nothing: its events wait, the others go on",
+	semel_log(anew ? SEMEL_LOG_WARN : SEMEL_LOG_DEBUG, "partition stalled, its events wait",
 		  &(struct semel_log_fields){ .topic = topic->name,
 					      .partition = (int32_t)number,
 					      .offset = -1,
 					      .has_position = true,
 					      .error = partition->leaderless > 0
-							       ? "it has no leader (is a broker "
-								 "away? try: semel doctor)"
+							       ? "it has no leader (start its "
+								 "broker; try: semel doctor)"
 							       : "it does not answer (are enough "
 								 "replicas in sync? try: semel "
 								 "doctor)" });
@@ -217,7 +215,7 @@ static void check_topic(struct semel_kafka *kafka, struct semel_kafka_topic *top
 	}
 }
 
-/* What stalled there is gone with the topic. */
+/* The topic is deleted, and its stalls with it. */
 static void forget_topic(struct semel_kafka_topic *topic)
 {
 	topic->partitions = 0;

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Transactions: what was committed together in the database is shown together, or not at all, to
- * whoever reads committed records only.
+/* Transactions: what was committed together in the database becomes visible together, or not at
+ * all, to readers of committed records.
  *
- * - A bundle is one transaction of Kafka's. It holds whole transactions of the database, as many as
- *   were offered while the last one was shown; none is spread over two of them, unless the caller
- *   says that it is complete before it is.
- * - An event is answered for when its bundle is committed. Until then a crash shows nothing of it:
- *   whoever comes next under the same name has it aborted, and shuts out those before him.
- * - When Kafka refuses an event, its transaction cannot be shown as a whole; so none of it is. The
- *   others of the bundle are sent again in smaller ones, and each event as a batch: so an answer is
- *   about one event, and a batch that was too large of which no event is does not come again.
- * - Aborting and beginning anew are states, not loops: each poll does a little and returns, so that
- *   the caller tends his leases. What is offered meanwhile waits.
+ * - A transaction of Kafka's holds whole transactions of the database (source transactions), as
+ *   many as were published while the last one was committed. None is spread over two of them,
+ *   unless the caller declares it complete before it is.
+ * - An event has its outcome when its transaction is committed. After a crash before that, nothing
+ *   of it becomes visible: the next producer with the same name has it aborted, and fences off
+ *   those before it.
+ * - When Kafka refuses an event, its source transaction cannot become visible as a whole; so none
+ *   of it does. The other events are sent again in smaller transactions, and each event as a batch:
+ *   so an answer is about one event, and a batch that is too large though no event is does not
+ *   recur.
+ * - Aborting and starting again are states, not loops: each poll does a little and returns, so that
+ *   the caller can renew its leases. What is published meanwhile waits.
  */
 #include "base/error.h"
 #include "broker/kafka/kafka.h"
@@ -21,16 +23,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BYTES_MAX     (4 * 1024 * 1024) /* a bundle of so much is shown before another one begins */
-#define ISOLATING_MAX 256               /* events in one while the one at fault is looked for */
+#define BYTES_MAX     (4 * 1024 * 1024) /* of a transaction that is closed before more is sent */
+#define ISOLATING_MAX 256               /* events in one while the faulty event is looked for */
 #define COMMIT_MS     1000
 #define SLICE_MS      200
 #define ABORT_MS      4000
 #define PATIENT_MS    30000
 
-/* ---- calls of librdkafka's ------------------------------------------------------------------- */
+/* ---- librdkafka's calls --------------------------------------------------------------------- */
 
-/* Takes the failure; *again_out: the same call may be made once more. */
+/* Consumes the failure. *again_out: the same call may be repeated. */
 static semel_status take_failure(struct semel_kafka *kafka, rd_kafka_error_t *failure,
 				 const char *what, bool *again_out, semel_error *error)
 {
@@ -54,8 +56,8 @@ static semel_status begin_transaction(struct semel_kafka *kafka, semel_error *er
 	return status;
 }
 
-/* A new producer under this name, which is to shut out those before it. The old one is asked to
- * abort all the same: librdkafka 2.0 may end the process when it is destroyed while it waits for a
+/* A new producer with this name, which is to fence off those before it. The old one aborts all the
+ * same: librdkafka 2.0 may end the process when a producer is destroyed while it waits for a
  * partition to be added to a transaction. */
 static semel_status use_name(struct semel_kafka *kafka, char *name, semel_error *error)
 {
@@ -76,17 +78,18 @@ semel_status semel_kafka_init_transactions(struct semel_broker *broker, const ch
 	if (!full)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for transactions");
 	if (kafka->transaction.name && strcmp(kafka->transaction.name, full) == 0)
-		free(full); /* it was called before, and goes on */
+		free(full); /* it was called before, and is continued */
 	else
 		status = use_name(kafka, full, error);
-	if (status == SEMEL_OK)
-		status = take_failure(kafka,
-				      kafka->library->init_transactions(kafka->producer, COMMIT_MS),
-				      "take transactions up", &again, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = take_failure(kafka, kafka->library->init_transactions(kafka->producer, COMMIT_MS),
+			      "initialize transactions", &again, error);
 	return again ? SEMEL_FULL : status;
 }
 
-/* Others are shown, or sent again, before the last transaction: there will be room for its rest. */
+/* Others are committed, or sent again, before the last source transaction: so there will be room
+ * for the rest of it. */
 static bool has_others(const struct semel_kafka *kafka)
 {
 	const struct semel_kafka_transaction *transaction = &kafka->transaction;
@@ -104,7 +107,7 @@ bool semel_kafka_complete_transaction(struct semel_broker *broker, bool whole)
 	return true;
 }
 
-/* ---- chains ---------------------------------------------------------------------------------- */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 static void list_append(struct semel_kafka_inflight_list *list,
 			struct semel_kafka_inflight *inflight)
@@ -142,9 +145,9 @@ static void clear(struct semel_kafka_transaction *transaction)
 	transaction->begun = transaction->closing = transaction->committing = false;
 }
 
-/* ---- filling --------------------------------------------------------------------------------- */
+/* ---- sending --------------------------------------------------------------------------------- */
 
-/* Nobody is looked for any more; batches of many events are made again. */
+/* The faulty event is found or gone: batches may have many events again. */
 static semel_status end_isolation(struct semel_kafka *kafka, semel_error *error)
 {
 	if (kafka->window.refused_bytes > 0 && !kafka->window.too_large)
@@ -157,7 +160,7 @@ static semel_status end_isolation(struct semel_kafka *kafka, semel_error *error)
 	return semel_kafka_producer_make(kafka, error);
 }
 
-/* May this one go with those that were sent? Otherwise they are shown first. */
+/* May it join those that were sent? Otherwise they are committed first. */
 static bool can_join(struct semel_kafka *kafka, const struct semel_kafka_inflight *inflight)
 {
 	struct semel_kafka_transaction *transaction = &kafka->transaction;
@@ -195,21 +198,29 @@ static semel_status send_next(struct semel_kafka *kafka, semel_error *error)
 	return semel_kafka_send(kafka, inflight, error);
 }
 
+static bool can_send(const struct semel_kafka *kafka)
+{
+	const struct semel_kafka_transaction *transaction = &kafka->transaction;
+	return transaction->pending.first && !kafka->window.broken &&
+	       transaction->phase == SEMEL_KAFKA_TRANSACTION_READY && !transaction->committing;
+}
+
 static semel_status send_pending(struct semel_kafka *kafka, semel_error *error)
 {
 	struct semel_kafka_transaction *transaction = &kafka->transaction;
-	semel_status status = SEMEL_OK;
-	while (status == SEMEL_OK && transaction->pending.first && !kafka->window.broken &&
-	       transaction->phase == SEMEL_KAFKA_TRANSACTION_READY && !transaction->committing) {
+	while (can_send(kafka)) {
+		semel_status status;
 		if (kafka->isolating && transaction->count == 0 &&
 		    transaction->pending.first->sequence > transaction->isolate_to)
 			status = end_isolation(kafka, error);
 		else if (can_join(kafka, transaction->pending.first))
 			status = send_next(kafka, error);
 		else
-			break;
+			return SEMEL_OK;
+		if (status != SEMEL_OK)
+			return status == SEMEL_FULL ? SEMEL_OUTAGE : status;
 	}
-	return status == SEMEL_FULL ? SEMEL_OUTAGE : status;
+	return SEMEL_OK;
 }
 
 semel_status semel_kafka_transaction_offer(struct semel_kafka *kafka,
@@ -241,14 +252,14 @@ void semel_kafka_transaction_refuse(struct semel_kafka *kafka,
 	kafka->window.broken = true;
 	if (!kafka->isolating || transaction->refusal != SEMEL_OK)
 		return;
-	/* It is not tried again by itself, or the rest would go without it. */
+	/* It is not retried alone, or the rest would become visible without it. */
 	transaction->refusal =
 		semel_status_class(refusal) == SEMEL_CLASS_REJECT ? refusal : SEMEL_INVALID;
 	transaction->faulty = inflight;
 	snprintf(transaction->reason, sizeof(transaction->reason), "%s", reason);
 }
 
-/* ---- showing --------------------------------------------------------------------------------- */
+/* ---- committing------------------------------------------------------------------------------- */
 
 bool semel_kafka_transaction_can_commit(const struct semel_kafka *kafka)
 {
@@ -266,7 +277,7 @@ static void finish_all(struct semel_kafka *kafka)
 				   SEMEL_OK, NULL);
 }
 
-/* *shown_out: it is committed; otherwise it goes on, or broke. */
+/* *committed_out false: it is still being committed, or is broken. */
 static semel_status commit(struct semel_kafka *kafka, bool *committed_out, semel_error *error)
 {
 	const struct semel_kafka_library *library = kafka->library;
@@ -300,19 +311,20 @@ static semel_status begin_abort(struct semel_kafka *kafka, semel_error *error)
 {
 	struct semel_kafka_transaction *transaction = &kafka->transaction;
 	char text[256] = "";
-	/* Who was shut out must not shut out others in his turn before he has seen his leases. */
+	/* A fenced producer must not fence off others in turn before it has checked its leases. */
 	if (kafka->library->fatal_error(kafka->producer, text, sizeof(text)))
 		return semel_error_set(error, SEMEL_OUTAGE, "%s: %s", kafka->address, text);
-	semel_logf(SEMEL_LOG_DEBUG, "kafka: a transaction failed; %u events are sent again",
-		   transaction->count);
+	snprintf(text, sizeof(text), "%u events", transaction->count);
+	semel_log(SEMEL_LOG_DEBUG, "transaction failed, sending its events again",
+		  &(struct semel_log_fields){ .error = text });
 	kafka->library->purge(kafka->producer, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT);
 	transaction->phase = SEMEL_KAFKA_TRANSACTION_ABORTING;
 	transaction->until_ms = semel_steady_ms(kafka->env) + ABORT_MS;
 	return SEMEL_OK;
 }
 
-/* False: it is not done yet. librdkafka wants to be rid of every record first, and 2.0 may end the
- * process when a producer is destroyed while it waits for a partition to be added. */
+/* False: not yet. librdkafka aborts only with an empty queue, and 2.0 may end the process when a
+ * producer is destroyed while it waits for a partition to be added. */
 static bool is_aborted(struct semel_kafka *kafka)
 {
 	const struct semel_kafka_library *library = kafka->library;
@@ -330,7 +342,7 @@ static bool is_aborted(struct semel_kafka *kafka)
 	return !transaction->begun;
 }
 
-/* All that were committed together with the one at fault. */
+/* All events of the faulty event's source transaction. */
 static void refuse_transaction(struct semel_kafka *kafka, const struct semel_kafka_inflight *faulty)
 {
 	struct semel_kafka_transaction *transaction = &kafka->transaction;
@@ -341,7 +353,8 @@ static void refuse_transaction(struct semel_kafka *kafka, const struct semel_kaf
 	transaction->refused = faulty->metadata.transaction;
 	transaction->refused_by = transaction->refusal;
 	if (transaction->refused != 0 && transaction->refused == transaction->last)
-		transaction->open = false; /* what comes of it is refused when it is offered */
+		transaction->open =
+			false; /* its later events are refused when they are published */
 	while (transaction->pending.first) {
 		struct semel_kafka_inflight *inflight = list_take_first(&transaction->pending);
 		if (is_same_transaction(faulty, inflight))
@@ -353,7 +366,7 @@ static void refuse_transaction(struct semel_kafka *kafka, const struct semel_kaf
 	transaction->pending = rest;
 }
 
-/* What was sent is to be sent again, in its order, before what waits. */
+/* What was sent is queued again, in its order, before what waits. */
 static void requeue_sent(struct semel_kafka *kafka)
 {
 	struct semel_kafka_transaction *transaction = &kafka->transaction;
@@ -401,14 +414,14 @@ static semel_status continue_starting(struct semel_kafka *kafka, semel_error *er
 	bool again = false;
 	semel_status status =
 		take_failure(kafka, kafka->library->init_transactions(kafka->producer, SLICE_MS),
-			     "take transactions up", &again, error);
+			     "initialize transactions", &again, error);
 	if (status == SEMEL_OK)
 		kafka->transaction.phase = SEMEL_KAFKA_TRANSACTION_READY;
 	return again && semel_steady_ms(kafka->env) < kafka->transaction.until_ms ? SEMEL_OK
 										  : status;
 }
 
-/* Those whose refused sibling is about to be reported: afterwards nobody would know. */
+/* Before the refusal of their sibling is reported: afterwards it is no longer known. */
 static void hold_siblings(struct semel_kafka *kafka)
 {
 	struct semel_kafka_inflight_list rest = { 0 }, *pending = &kafka->transaction.pending;
@@ -423,21 +436,34 @@ static void hold_siblings(struct semel_kafka *kafka)
 		*pending = rest;
 }
 
-semel_status semel_kafka_transaction_step(struct semel_kafka *kafka, semel_error *error)
+static semel_status step(struct semel_kafka *kafka, semel_error *error)
 {
 	struct semel_kafka_transaction *transaction = &kafka->transaction;
 	semel_status status = SEMEL_OK;
-	if (kafka->window.broken && transaction->phase == SEMEL_KAFKA_TRANSACTION_READY)
+	if (kafka->window.broken && transaction->phase == SEMEL_KAFKA_TRANSACTION_READY) {
 		status = begin_abort(kafka, error);
-	if (status == SEMEL_OK && transaction->phase == SEMEL_KAFKA_TRANSACTION_ABORTING &&
-	    is_aborted(kafka))
+		if (status != SEMEL_OK)
+			return status;
+	}
+	if (transaction->phase == SEMEL_KAFKA_TRANSACTION_ABORTING && is_aborted(kafka)) {
 		status = replace_producer(kafka, error);
-	if (status == SEMEL_OK && transaction->phase == SEMEL_KAFKA_TRANSACTION_STARTING)
+		if (status != SEMEL_OK)
+			return status;
+	}
+	if (transaction->phase == SEMEL_KAFKA_TRANSACTION_STARTING) {
 		status = continue_starting(kafka, error);
-	if (status == SEMEL_OK)
-		status = send_pending(kafka, error);
-	if (status == SEMEL_OK)
-		status = commit_complete(kafka, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	status = send_pending(kafka, error);
+	if (status != SEMEL_OK)
+		return status;
+	return commit_complete(kafka, error);
+}
+
+semel_status semel_kafka_transaction_step(struct semel_kafka *kafka, semel_error *error)
+{
+	semel_status status = step(kafka, error);
 	hold_siblings(kafka);
 	return status;
 }

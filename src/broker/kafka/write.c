@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An event as a record: the key is the aggregate's id, the value the payload, which librdkafka
- * reads where it lies (the event is unchanged until its outcome); everything else is a header.
+ * reads in place (the event is unchanged until its outcome); everything else is a header.
  *
- * librdkafka allocates every header by itself, which is a fifth of what a record costs. Most events
- * of a kind differ in a few headers only; so those of a record that was delivered are used again.
- * They are ours until the next record has them, and a value is written over one of its length. */
+ * librdkafka allocates every header separately, which is a fifth of a record's cost. Most events of
+ * one type differ in a few headers only; so the headers of a delivered record are used again, as a
+ * template. They are ours until the next record has them, and a value is overwritten by one of the
+ * same length. */
 #include "base/error.h"
 #include "broker/kafka/kafka.h"
 #include "event/hash.h"
 
 #include <string.h>
 
-/* Where librdkafka shows a value it also keeps it, and reads it when the record is sent, in all of
- * its versions so far. Of those to come nobody knows: there the headers are made anew. */
+/* In all its versions so far, librdkafka returns a pointer to the value that it will send. Later
+ * versions may not: there the headers are made anew. */
 #define VERSION_UNKNOWN 0x03000000
 
-#define FIELDS_AT 1 /* of the headers of a usual event: behind the content type */
+#define FIELDS_AT 1 /* in the headers of a typical event: behind the content type */
 
 static bool add(const struct semel_kafka_library *library, rd_kafka_headers_t *headers,
 		struct semel_wire_field field)
@@ -32,7 +33,7 @@ static bool replace(const struct semel_kafka_library *library, rd_kafka_headers_
 	return add(library, headers, field);
 }
 
-/* False: the one before has another length. */
+/* False: the previous value has another length. */
 static bool write_over(const struct semel_kafka_library *library, rd_kafka_headers_t *headers,
 		       size_t at, struct semel_wire_field field)
 {
@@ -52,9 +53,10 @@ static bool has_own_routing_key(const struct semel_event *event)
 	return event->routing_key.data && !semel_text_equal(event->routing_key, event->type);
 }
 
-/* ---- kinds ----------------------------------------------------------------------------------- */
+/* ---- templates
+ * ----------------------------------------------------------------------------------- */
 
-/* Its headers have the names that those of most events have, neither more nor fewer. */
+/* Its headers have exactly the names that the headers of most events have. */
 static bool is_usual(const struct semel_kafka_outgoing *outgoing)
 {
 	const struct semel_event *event = outgoing->event;
@@ -65,7 +67,7 @@ static bool is_usual(const struct semel_kafka_outgoing *outgoing)
 	       metadata->attempt == 0 && metadata->replay == 0 && outgoing->extra_count == 0;
 }
 
-/* What events of a kind have in common; each text has a NUL behind. 0: it is too long. */
+/* What events of a template have in common; a NUL ends each text. 0: it is too long. */
 static size_t write_kind(const struct semel_event *event, char *text, size_t size)
 {
 	const struct semel_text parts[] = { event->type, event->aggregate_type,
@@ -103,7 +105,7 @@ uint64_t semel_kafka_header_template_of(struct semel_kafka *kafka,
 
 /* ---- headers --------------------------------------------------------------------------------- */
 
-/* The last may have any length: a header that is replaced comes last again. */
+/* The last header may have any length: a replaced header becomes the last one. */
 static bool renew(const struct semel_kafka_library *library, rd_kafka_headers_t *headers,
 		  const struct semel_wire_message *message)
 {
@@ -118,7 +120,7 @@ static bool renew(const struct semel_kafka_library *library, rd_kafka_headers_t 
 	return done;
 }
 
-/* NULL: they do not fit. */
+/* NULL: no template, or it does not fit. */
 static rd_kafka_headers_t *renew_headers(struct semel_kafka *kafka,
 					 const struct semel_kafka_outgoing *outgoing)
 {
@@ -134,10 +136,10 @@ static rd_kafka_headers_t *renew_headers(struct semel_kafka *kafka,
 	return NULL;
 }
 
-/* There is one of this name; an event's own header cannot stand beside it. */
+/* Only one header has this name: an event's own header of it is dropped. */
 static const struct semel_text content_type_name = SEMEL_TEXT_CONST("content-type");
 
-/* NULL: no memory. What goes to one of our own subscriptions is never plain. */
+/* NULL: no memory. A record for one of our own subscriptions is never plain. */
 static rd_kafka_headers_t *make_headers(struct semel_kafka *kafka,
 					const struct semel_kafka_outgoing *outgoing,
 					bool *plain_out)
@@ -187,8 +189,8 @@ static semel_status explain(struct semel_kafka *kafka, rd_kafka_resp_err_t err, 
 		kafka->window.broken = true;
 		return SEMEL_OK;
 	default:
-		return semel_error_set(error, SEMEL_OUTAGE, "%s takes no event: %s", kafka->address,
-				       kafka->library->err2str(err));
+		return semel_error_set(error, SEMEL_OUTAGE, "%s does not accept events: %s",
+				       kafka->address, kafka->library->err2str(err));
 	}
 }
 
@@ -206,7 +208,7 @@ semel_status semel_kafka_produce(struct semel_kafka *kafka, rd_kafka_topic_t *to
 	void *value = (void *)(uintptr_t)event->payload.data;
 	const rd_kafka_vu_t fields[] = {
 		{ .vtype = RD_KAFKA_VTYPE_RKT, .u.rkt = topic },
-		/* Others have no value where their payload is NULL. */
+		/* In other programs' records a NULL payload is no value. */
 		{ .vtype = RD_KAFKA_VTYPE_VALUE,
 		  .u.mem = { plain && event->payload.length == 0 ? NULL : value,
 			     event->payload.length } },
