@@ -144,9 +144,9 @@ def leader(nodes, shop, partition):
 
 
 RISKS = (  # what a topic is made with, what `topology check` says of it
-    ({"copies": 1}, "has a replication factor of 1: with less than 3"),
+    ({"copies": 1}, "has a replication factor of 1: below 3"),
     ({"copies": 3, "min_insync_replicas": 1}, "has min.insync.replicas=1: an event may be confirmed that is on one broker only"),
-    ({"copies": 3, "min_insync_replicas": 3}, "has min.insync.replicas=3 of 3: it takes nothing when one broker is away"),
+    ({"copies": 3, "min_insync_replicas": 3}, "has min.insync.replicas=3 of 3: it accepts nothing while one broker is down"),
 )
 
 
@@ -156,7 +156,7 @@ def tells_topics_at_risk(shop):
         topic = f"risk-{number}"
         shop.broker.create(topic, partitions=1, **settings)
         check = ("topology", "check", "--scope", "risk", "--topic", topic)
-        wait_for(lambda topic=topic, told=told, check=check: f"the topic {topic} {told}" in shop.run(*check).stdout, 60, told)
+        wait_for(lambda topic=topic, told=told, check=check: f"topic {topic} {told}" in shop.run(*check).stdout, 60, told)
 
 
 def test_leaders_change_and_brokers_are_lost_under_load(spread, nodes):

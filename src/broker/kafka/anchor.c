@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Is it still the same log?
  *
- * A topic that was deleted and created again begins at 0, and nothing in librdkafka 2.0 tells the
- * new log from the old one; so does a log that has lost its end by an unclean election. Whoever
- * goes on at his offset passes over everything before it. So a log is known again by records:
+ * A topic that was deleted and created again begins at 0, and librdkafka 2.0 does not tell the new
+ * log from the old one; neither does it for a log that has lost its end by an unclean election. A
+ * reader that continues at its offset skips everything before it. So a log is identified by
+ * records:
  *
  * - An anchor is an offset and a hash of the record there. A commit carries two
- *   (commit_metadata.c), and the offset_store has one: they are looked for before anything of a
- *   partition that was taken is handed out.
+ *   (commit_metadata.c), and the offset store has one: they have to be found before anything of an
+ *   assigned partition is delivered.
  * - While a partition is read, the anchor that was found last is looked for again from time to
- *   time, and the newest settled record becomes the next one: a log that was replaced between two
- *   checks is noticed, also when records of the new one have been read meanwhile.
+ *   time, and the newest acked record becomes the next one: so a log that was replaced between two
+ *   checks is noticed, even when records of the new one have been read meanwhile.
  * - An anchor below the log's beginning, or in a gap of a compacted topic, proves nothing: the next
- *   one takes its place.
- * - When another record is found, the position is set to the beginning, at the broker and at the
- *   offset_store, and everything is opened anew: nothing that is in hand can be acked any more.
+ *   one replaces it.
+ * - When another record is found, the position is set to the beginning, at the broker and in the
+ *   offset store, and the broker has to be opened again: nothing that is unacked can be acked.
  *
- * A consumer of no group reads the records; nobody waits for it. */
+ * A consumer of no group reads the records; nothing waits for it. */
 #include "base/error.h"
 #include "broker/kafka/kafka.h"
 #include "event/hash.h"
@@ -32,13 +33,12 @@
 #define VANISH_MS     1000
 
 static const char replaced[] =
-	"the topic has another record where this scope has read: it was made "
-	"anew or has lost its end, and is read from its beginning";
-static const char shortened[] = "the topic ends before a record that this scope has read: it was "
-				"made anew or has lost its end, and is read from its beginning";
+	"topic was replaced or has lost its end (another record at a known offset), "
+	"reading from its beginning";
+static const char shortened[] = "topic was replaced or has lost its end (it ends before a known "
+				"record), reading from its beginning";
 static const char vanished[] =
-	"the offset of this scope was deleted with its topic, which was made "
-	"anew and is read from its beginning";
+	"topic was replaced (the offset of this scope is deleted), reading from its beginning";
 
 /* ---- anchors --------------------------------------------------------------------------------- */
 
@@ -81,8 +81,8 @@ void semel_kafka_anchor_expect(struct semel_kafka_assignment *assignment,
 	assignment->unverified = true;
 }
 
-/* A log that loses its end may grow past our offset before the next check: what was settled last
- * before the disturbance is looked for too, not only what was proven. */
+/* A log that loses its end may grow past our offset before the next check: so the record that was
+ * acked last before the disturbance is expected too, not only the verified one. */
 static void expect_last_acked(struct semel_kafka_assignment *assignment)
 {
 	bool unverified = assignment->unverified;
@@ -92,7 +92,7 @@ static void expect_last_acked(struct semel_kafka_assignment *assignment)
 		assignment->candidate = assignment->last_acked;
 	semel_kafka_anchor_expect(assignment, assignment->verified, false);
 	semel_kafka_anchor_expect(assignment, assignment->last_acked, false);
-	assignment->unverified = unverified; /* it is read on meanwhile */
+	assignment->unverified = unverified; /* delivery continues meanwhile */
 }
 
 void semel_kafka_anchor_recheck(struct semel_kafka *kafka)
@@ -106,7 +106,7 @@ void semel_kafka_anchor_recheck(struct semel_kafka *kafka)
 
 /* ---- another log ----------------------------------------------------------------------------- */
 
-/* One offset of the partition: its beginning or its end. -1: nobody says. */
+/* One offset of the partition: its beginning or its end. -1: unknown. */
 static int64_t edge_of(struct semel_kafka *kafka, const struct semel_kafka_assignment *assignment,
 		       int64_t which)
 {
@@ -121,8 +121,7 @@ static int64_t edge_of(struct semel_kafka *kafka, const struct semel_kafka_assig
 	return offset;
 }
 
-/* The anchors of the old log are gone with the commit; if it fails, they are there to be missed
- * again. */
+/* The commit removes the anchors of the old log; if it fails, the next owner misses them again. */
 static void commit_beginning(struct semel_kafka *kafka, struct semel_kafka_assignment *assignment)
 {
 	const struct semel_kafka_library *library = kafka->library;
@@ -132,8 +131,9 @@ static void commit_beginning(struct semel_kafka *kafka, struct semel_kafka_assig
 	entry->offset = assignment->position;
 	rd_kafka_resp_err_t err = semel_kafka_commit_sync(kafka, list);
 	if (err)
-		semel_logf(SEMEL_LOG_DEBUG, "kafka: a beginning was not committed: %s",
-			   library->err2str(err));
+		semel_log(SEMEL_LOG_DEBUG, "beginning of a replaced topic not committed",
+			  &(struct semel_log_fields){ .topic = assignment->event_topic,
+						      .error = library->err2str(err) });
 	library->topic_partition_list_destroy(list);
 }
 
@@ -164,14 +164,14 @@ semel_status semel_kafka_log_replaced(struct semel_kafka *kafka,
 	return status != SEMEL_OK
 		       ? status
 		       : semel_error_set(error, SEMEL_OUTAGE,
-					 "the topic %s was made anew or has lost its end; it is "
-					 "read from its beginning",
+					 "topic %s was replaced or has lost its end; it is read "
+					 "from its beginning",
 					 semel_kafka_own_name(kafka, assignment->topic));
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-/* The first that was wanted is there, or can be asked for no more. */
+/* The first expected record was found, or can no longer be. */
 static void accept_first(struct semel_kafka_assignment *assignment)
 {
 	assignment->requested = false;
@@ -185,13 +185,13 @@ static void accept_first(struct semel_kafka_assignment *assignment)
 		assignment->verified = assignment->candidate;
 }
 
-/* The log goes on behind the anchor, and it is not there. Only a topic that keeps everything from
- * its beginning to its end cannot have lost it. */
+/* The log continues behind the anchor, which is missing. Only a topic that keeps every record
+ * between its beginning and its end cannot have removed it. */
 static semel_status check_gap(struct semel_kafka *kafka, struct semel_kafka_assignment *assignment,
 			      semel_error *error)
 {
 	int64_t begin = edge_of(kafka, assignment, RD_KAFKA_OFFSET_BEGINNING);
-	if (begin < 0) { /* asked again with the next round */
+	if (begin < 0) { /* requested again in the next round */
 		assignment->requested = false;
 		return SEMEL_OK;
 	}
@@ -203,7 +203,7 @@ static semel_status check_gap(struct semel_kafka *kafka, struct semel_kafka_assi
 	return semel_kafka_log_replaced(kafka, assignment, replaced, error);
 }
 
-/* A leader that is new to its office may not know the end yet; then it does not tell it. */
+/* A new leader may not know the end yet; then it does not answer. */
 static semel_status check_end(struct semel_kafka *kafka, struct semel_kafka_assignment *assignment,
 			      semel_error *error)
 {
@@ -214,7 +214,7 @@ static semel_status check_end(struct semel_kafka *kafka, struct semel_kafka_assi
 		       : semel_kafka_log_replaced(kafka, assignment, shortened, error);
 }
 
-/* The offset store has the hash of the event's id, as the event was read. */
+/* The offset store has the hash of the event's id, as the consumer read it. */
 static bool matches_stored_anchor(struct semel_kafka *kafka,
 				  const struct semel_kafka_assignment *assignment,
 				  const rd_kafka_message_t *message, uint64_t hash)
@@ -273,7 +273,7 @@ static bool is_any_requested(const struct semel_kafka *kafka)
 	return false;
 }
 
-/* Everything that is read is looked for once more. */
+/* Of every owned partition the verified record is expected again. */
 static void expect_verified(struct semel_kafka *kafka)
 {
 	for (uint32_t i = 0; i < kafka->assignment_count; i++) {
@@ -317,20 +317,25 @@ static semel_status begin_round(struct semel_kafka *kafka, semel_error *error)
 {
 	semel_status status = SEMEL_OK;
 	rd_kafka_topic_partition_list_t *list = list_expected(kafka);
-	if (list->cnt > 0 && !kafka->check.reader)
+	if (list->cnt == 0)
+		goto destroy_list;
+	if (!kafka->check.reader) {
 		status = make_reader(kafka, error);
-	if (list->cnt > 0 && status == SEMEL_OK) {
-		rd_kafka_resp_err_t err = kafka->library->assign(kafka->check.reader, list);
-		if (err)
-			status = semel_kafka_call_failed(kafka, err, "look at a record", error);
-		kafka->check.running = true;
-		kafka->check.until_ms = semel_steady_ms(kafka->env) + ROUND_MS;
+		if (status != SEMEL_OK)
+			goto destroy_list;
 	}
+	rd_kafka_resp_err_t err = kafka->library->assign(kafka->check.reader, list);
+	if (err)
+		status = semel_kafka_call_failed(kafka, err, "read a record", error);
+	kafka->check.running = true;
+	kafka->check.until_ms = semel_steady_ms(kafka->env) + ROUND_MS;
+
+destroy_list:
 	kafka->library->topic_partition_list_destroy(list);
 	return status;
 }
 
-/* What was not answered is asked for again with the next round. */
+/* What was not answered is requested again in the next round. */
 static void end_round(struct semel_kafka *kafka)
 {
 	kafka->check.running = false;
@@ -339,8 +344,8 @@ static void end_round(struct semel_kafka *kafka)
 		struct semel_kafka_assignment *assignment = &kafka->assignments[i];
 		if (assignment->requested && assignment->unverified)
 			semel_log(SEMEL_LOG_WARN,
-				  "a partition is not read yet: nobody shows the record by which "
-				  "it is known again (has it a leader?)",
+				  "partition not read until a known record was found in it (is its "
+				  "leader running?)",
 				  &(struct semel_log_fields){
 					  .consumer = kafka->scope,
 					  .topic = semel_kafka_own_name(kafka, assignment->topic),
@@ -366,8 +371,8 @@ static semel_status handle_answers(struct semel_kafka *kafka, semel_error *error
 	return status;
 }
 
-/* Kafka deletes the offsets of a topic with it. Of a partition where nothing was settled yet there
- * is no other sign. */
+/* Kafka deletes the offsets of a topic with it. For a partition where nothing was acked yet, this
+ * is the only sign. */
 static semel_status check_committed_offsets(struct semel_kafka *kafka, semel_error *error)
 {
 	const struct semel_kafka_library *library = kafka->library;
@@ -396,7 +401,7 @@ static semel_status check_committed_offsets(struct semel_kafka *kafka, semel_err
 	return status;
 }
 
-/* A record costs the batch that it is in. */
+/* Reading a record costs the batch that it is in. */
 static int64_t pause_ms(const struct semel_kafka *kafka)
 {
 	int64_t pause = SEMEL_KAFKA_CHECK_MS;
@@ -413,25 +418,33 @@ static bool is_any_unverified(const struct semel_kafka *kafka)
 	return false;
 }
 
+static semel_status check_partitions(struct semel_kafka *kafka, semel_error *error)
+{
+	semel_status status = semel_kafka_group_add_retry_topics(kafka, error);
+	if (status != SEMEL_OK)
+		return status;
+	return check_committed_offsets(kafka, error);
+}
+
 semel_status semel_kafka_anchor_check(struct semel_kafka *kafka, semel_error *error)
 {
 	int64_t now_ms = semel_steady_ms(kafka->env);
 	semel_status status = SEMEL_OK;
 	if (kafka->must_reopen)
-		return semel_error_set(error, SEMEL_OUTAGE, "a topic is read from its beginning");
+		return semel_error_set(error, SEMEL_OUTAGE,
+				       "a replaced topic is read from its beginning");
 	if (kafka->check.running)
 		status = handle_answers(kafka, error);
 	if (status != SEMEL_OK || kafka->check.running || kafka->down_since_ms > 0)
 		return status;
-	if (now_ms >= kafka->check.next_ms) {
-		kafka->check.next_ms = now_ms + pause_ms(kafka);
-		status = semel_kafka_group_add_retry_topics(kafka, error);
-		if (status == SEMEL_OK)
-			status = check_committed_offsets(kafka, error);
-		expect_verified(kafka);
-		return status == SEMEL_OK ? begin_round(kafka, error) : status;
-	}
-	return is_any_unverified(kafka) ? begin_round(kafka, error) : SEMEL_OK;
+	if (now_ms < kafka->check.next_ms)
+		return is_any_unverified(kafka) ? begin_round(kafka, error) : SEMEL_OK;
+	kafka->check.next_ms = now_ms + pause_ms(kafka);
+	status = check_partitions(kafka, error);
+	expect_verified(kafka);
+	if (status != SEMEL_OK)
+		return status;
+	return begin_round(kafka, error);
 }
 
 void semel_kafka_anchor_close(struct semel_kafka *kafka)

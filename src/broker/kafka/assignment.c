@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One partition that is assigned to us.
  *
- * - Its flights are the records that were read, in the order of their offsets, from the first one
- *   that is not settled. A record is kept until it is settled, so that it can be handed out again.
- * - The position moves over settled flights only; so what is committed was settled, all of it.
- * - An assignment has a number; what was handed out under an earlier one is not ours to ack.
+ * - Its unacked records are those that were read, in the order of their offsets, from the first one
+ *   that is not acked. A record is kept until it is acked, so that it can be delivered again.
+ * - The position moves over acked records only; so all that is committed was acked.
+ * - Assignments are numbered; what was fetched in an earlier one can no longer be acked.
  */
 #include "base/error.h"
 #include "broker/kafka/kafka.h"
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ANCHOR_EVERY 64 /* records, at the most, where more are read than are settled */
+#define ANCHOR_EVERY 64 /* records, where more are read than are acked */
 
 /* ---- finding and making ---------------------------------------------------------------------- */
 
@@ -52,8 +52,8 @@ static struct semel_kafka_assignment *make_assignment(struct semel_kafka *kafka,
 	return NULL;
 }
 
-/* Its records go to a queue of their own, so that they are read as they are wanted. This has to be
- * said before the partition is assigned. */
+/* Its records go to a queue of their own, so that they are read on demand. This has to be set
+ * before the partition is assigned. */
 struct semel_kafka_assignment *semel_kafka_assignment_start(struct semel_kafka *kafka,
 							    const rd_kafka_topic_partition_t *entry,
 							    int64_t redelivered_to)
@@ -128,7 +128,7 @@ void semel_kafka_assignments_free(struct semel_kafka *kafka)
 	free(kafka->assignments);
 }
 
-/* ---- flights --------------------------------------------------------------------------------- */
+/* ---- unacked --------------------------------------------------------------------------------- */
 
 static bool make_room(struct semel_kafka_assignment *assignment)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What waits for a subscription, partition by partition: from the group's offset, or from our own
  * position where the partition is ours, to the end. A group that has committed nothing in a topic
- * is not subscribed to it; but what lies in its retry topics was put there for it. */
+ * is not subscribed to it; but what is in its retry topics was put there for it. */
 #include "base/error.h"
 #include "broker/kafka/kafka.h"
 
@@ -27,7 +27,7 @@ static semel_status add_topic(struct semel_kafka *kafka, struct semel_kafka_back
 	struct semel_kafka_offset_range *ranges =
 		realloc(scan->ranges, (scan->count + topic->partitions) * sizeof(scan->ranges[0]));
 	if (!ranges)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory to look");
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a backlog");
 	scan->ranges = ranges;
 	for (uint32_t i = 0; i < topic->partitions; i++)
 		ranges[scan->count++] = (struct semel_kafka_offset_range){ .topic = topic->full,
@@ -37,7 +37,8 @@ static semel_status add_topic(struct semel_kafka *kafka, struct semel_kafka_back
 	return SEMEL_OK;
 }
 
-/* Who has a partition of the topic reads all of its retry topics (tiers.c); others have to ask. */
+/* The owner of a partition reads all retry topics that exist (tiers.c); others have to query them.
+ */
 static bool may_exist(struct semel_kafka *kafka, const char *scope, const char *topic,
 		      uint32_t tier)
 {
@@ -57,15 +58,20 @@ static semel_status add_topics(struct semel_kafka *kafka, const char *scope, con
 			       struct semel_kafka_backlog_scan *scan, semel_error *error)
 {
 	semel_status status = add_topic(kafka, scan, name, 0, error);
-	for (uint32_t tier = 1; tier <= SEMEL_KAFKA_TIERS && status == SEMEL_OK; tier++) {
+	if (status != SEMEL_OK)
+		return status;
+	for (uint32_t tier = 1; tier <= SEMEL_KAFKA_TIERS; tier++) {
 		char tier_name[SEMEL_KAFKA_NAME_SIZE];
 		if (!may_exist(kafka, scope, name, tier))
 			continue;
 		status = semel_kafka_tier_name(scope, name, tier, tier_name, error);
-		if (status == SEMEL_OK)
-			status = add_topic(kafka, scan, tier_name, tier, error);
+		if (status != SEMEL_OK)
+			return status;
+		status = add_topic(kafka, scan, tier_name, tier, error);
+		if (status != SEMEL_OK)
+			return status;
 	}
-	return status;
+	return SEMEL_OK;
 }
 
 /* ---- offsets --------------------------------------------------------------------------------- */
@@ -93,20 +99,21 @@ static void copy_committed(const rd_kafka_topic_partition_list_t *list,
 			scan->ranges[i].from = list->elems[i].offset;
 }
 
-/* As a member of the group would ask. librdkafka's administrator can ask for any group, but 2.0
- * ends the process when it is closed before such a request has come to its end. */
+/* As a member of the group would ask. librdkafka's admin client can ask for any group, but 2.0 ends
+ * the process when it is closed while such a request is unanswered. */
 static semel_status read_committed(struct semel_kafka *kafka, const char *scope,
 				   struct semel_kafka_backlog_scan *scan, semel_error *error)
 {
 	const struct semel_kafka_library *library = kafka->library;
 	rd_kafka_t *member = is_own(kafka, scope) ? kafka->consumer : NULL, *observer = NULL;
-	semel_status status = SEMEL_OK;
-	if (!member)
-		status = semel_kafka_observer_make(kafka, scope, &observer, error);
-	if (status != SEMEL_OK)
-		return status;
+	if (!member) {
+		semel_status status = semel_kafka_observer_make(kafka, scope, &observer, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
 	rd_kafka_topic_partition_list_t *list = list_of(kafka, scan, RD_KAFKA_OFFSET_INVALID);
-	status = semel_kafka_read_committed(kafka, member ? member : observer, list, error);
+	semel_status status =
+		semel_kafka_read_committed(kafka, member ? member : observer, list, error);
 	if (status == SEMEL_OK)
 		copy_committed(list, scan);
 	library->topic_partition_list_destroy(list);
@@ -119,19 +126,20 @@ static semel_status get_offsets_from_store(struct semel_kafka *kafka, const char
 					   struct semel_kafka_backlog_scan *scan,
 					   semel_error *error)
 {
-	semel_status status = SEMEL_OK;
-	for (size_t i = 0; i < scan->count && status == SEMEL_OK; i++) {
+	for (size_t i = 0; i < scan->count; i++) {
 		struct semel_kafka_offset_range *range = &scan->ranges[i];
 		int64_t next = -1;
 		if (range->tier > 0)
 			continue;
-		status = kafka->offset_store->get(kafka->offset_store->user, scope,
-						  semel_kafka_own_name(kafka, range->topic),
-						  range->partition, &next, error);
-		if (status == SEMEL_OK && next >= 0)
+		semel_status status = kafka->offset_store->get(
+			kafka->offset_store->user, scope, semel_kafka_own_name(kafka, range->topic),
+			range->partition, &next, error);
+		if (status != SEMEL_OK)
+			return status;
+		if (next >= 0)
 			range->from = next;
 	}
-	return status;
+	return SEMEL_OK;
 }
 
 static bool is_subscribed(const struct semel_kafka_backlog_scan *scan, const char *topic)
@@ -142,7 +150,7 @@ static bool is_subscribed(const struct semel_kafka_backlog_scan *scan, const cha
 	return false;
 }
 
-/* The log ends before our offset: it is another one, and will be read from its beginning. */
+/* The log ends before our offset: it was replaced, and will be read from its beginning. */
 static void handle_shortened_log(struct semel_kafka *kafka, struct semel_kafka_offset_range *range,
 				 int64_t begin)
 {
@@ -151,34 +159,42 @@ static void handle_shortened_log(struct semel_kafka *kafka, struct semel_kafka_o
 	range->from = begin;
 }
 
+static void set_end(struct semel_kafka *kafka, const struct semel_kafka_backlog_scan *scan,
+		    struct semel_kafka_offset_range *range, int64_t begin, int64_t end)
+{
+	range->end = end;
+	if (range->from == NOT_KNOWN && range->tier == 0 && !is_subscribed(scan, range->topic))
+		range->end = begin;
+	if (range->from < begin && !range->assignment)
+		range->from = begin;
+	if (range->from > range->end)
+		handle_shortened_log(kafka, range, begin);
+	if (range->end < range->from)
+		range->end = range->from;
+}
+
 static semel_status read_ends(struct semel_kafka *kafka, struct semel_kafka_backlog_scan *scan,
 			      semel_error *error)
 {
 	rd_kafka_topic_partition_list_t *begins = list_of(kafka, scan, RD_KAFKA_OFFSET_BEGINNING);
 	rd_kafka_topic_partition_list_t *ends = list_of(kafka, scan, RD_KAFKA_OFFSET_END);
 	semel_status status = semel_kafka_resolve_offsets(kafka, kafka->producer, begins, error);
-	if (status == SEMEL_OK)
-		status = semel_kafka_resolve_offsets(kafka, kafka->producer, ends, error);
-	for (size_t i = 0; status == SEMEL_OK && i < scan->count; i++) {
-		struct semel_kafka_offset_range *range = &scan->ranges[i];
-		int64_t begin = begins->elems[i].offset;
-		range->end = ends->elems[i].offset;
-		if (range->from == NOT_KNOWN && range->tier == 0 &&
-		    !is_subscribed(scan, range->topic))
-			range->end = begin;
-		if (range->from < begin && !range->assignment)
-			range->from = begin;
-		if (range->from > range->end)
-			handle_shortened_log(kafka, range, begin);
-		if (range->end < range->from)
-			range->end = range->from;
-	}
+	if (status != SEMEL_OK)
+		goto destroy_lists;
+	status = semel_kafka_resolve_offsets(kafka, kafka->producer, ends, error);
+	if (status != SEMEL_OK)
+		goto destroy_lists;
+	for (size_t i = 0; i < scan->count; i++)
+		set_end(kafka, scan, &scan->ranges[i], begins->elems[i].offset,
+			ends->elems[i].offset);
+
+destroy_lists:
 	kafka->library->topic_partition_list_destroy(begins);
 	kafka->library->topic_partition_list_destroy(ends);
 	return status;
 }
 
-/* Where a partition is ours, we know better than the broker. */
+/* Where a partition is ours, our position is newer than the committed one. */
 static bool copy_positions(struct semel_kafka *kafka, struct semel_kafka_backlog_scan *scan)
 {
 	bool all = true;
@@ -196,25 +212,41 @@ static bool copy_positions(struct semel_kafka *kafka, struct semel_kafka_backlog
 	return all;
 }
 
+static semel_status read_starts(struct semel_kafka *kafka, const char *scope,
+				struct semel_kafka_backlog_scan *scan, semel_error *error)
+{
+	if (is_own(kafka, scope) && copy_positions(kafka, scan))
+		return SEMEL_OK;
+	semel_status status = read_committed(kafka, scope, scan, error);
+	if (status != SEMEL_OK)
+		return status;
+	if (kafka->offset_store) {
+		status = get_offsets_from_store(kafka, scope, scan, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	if (is_own(kafka, scope))
+		(void)copy_positions(kafka, scan);
+	return SEMEL_OK;
+}
+
 semel_status semel_kafka_backlog_scan_run(struct semel_kafka *kafka, const char *scope,
 					  const char *const *topics,
 					  struct semel_kafka_backlog_scan *scan_out,
 					  semel_error *error)
 {
-	semel_status status = SEMEL_OK;
 	*scan_out = (struct semel_kafka_backlog_scan){ 0 };
-	for (size_t i = 0; topics[i] && status == SEMEL_OK; i++)
-		status = add_topics(kafka, scope, topics[i], scan_out, error);
-	if (status != SEMEL_OK || scan_out->count == 0)
-		return status;
-	if (!is_own(kafka, scope) || !copy_positions(kafka, scan_out)) {
-		status = read_committed(kafka, scope, scan_out, error);
-		if (status == SEMEL_OK && kafka->offset_store)
-			status = get_offsets_from_store(kafka, scope, scan_out, error);
-		if (is_own(kafka, scope))
-			(void)copy_positions(kafka, scan_out);
+	for (size_t i = 0; topics[i]; i++) {
+		semel_status status = add_topics(kafka, scope, topics[i], scan_out, error);
+		if (status != SEMEL_OK)
+			return status;
 	}
-	return status == SEMEL_OK ? read_ends(kafka, scan_out, error) : status;
+	if (scan_out->count == 0)
+		return SEMEL_OK;
+	semel_status status = read_starts(kafka, scope, scan_out, error);
+	if (status != SEMEL_OK)
+		return status;
+	return read_ends(kafka, scan_out, error);
 }
 
 void semel_kafka_backlog_scan_free(struct semel_kafka_backlog_scan *scan)

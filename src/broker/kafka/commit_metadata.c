@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a commit carries as its metadata: "semel:N", or "semel:N:O:H", or "semel:N:O:H:O:H".
+/* The metadata of a commit: "semel:N", or "semel:N:O:H", or "semel:N:O:H:O:H".
  *
- * N  up to this offset records may have been handed out; written ahead, so it costs next to
- *    nothing. It is how the next owner knows what is redelivered.
+ * N  records up to this offset may have been fetched; written ahead, so that it costs next to
+ *    nothing. By this the next owner knows what is redelivered.
  * O  the offset of a record that was in the log, and H its hash (16 hexadecimal digits): by these
- *    the next owner knows the log again (anchor.c). */
+ *    the next owner checks that the log is still the same (anchor.c). */
 #include "broker/kafka/kafka.h"
 
 #include <inttypes.h>

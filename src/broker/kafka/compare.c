@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a subscription needs at the cluster and is not there, or is otherwise; nothing is changed.
- * Beyond what topics there are, it is what the promise rests on: copies, and how many of them must
- * have an event before it counts as written; and that nothing lies longer in a topic than the inbox
- * remembers, or a group that is set back would do it twice. */
+/* What a subscription needs at the cluster and is missing there, or different; changes nothing.
+ * Besides the topics, these are the settings that the delivery guarantee depends on: replicas, and
+ * how many of them must have an event before it counts as written; and that no event stays in a
+ * topic longer than the inbox remembers it, or a group that is set back would process it twice. */
 #include "base/error.h"
 #include "base/text.h"
 #include "base/time.h"
@@ -14,7 +14,7 @@
 #define REPLICAS_EXPECTED 3
 #define IN_SYNC_EXPECTED  2
 #define BATCH_BYTES       1000000 /* librdkafka's message.max.bytes */
-#define BATCH_HEAD        100     /* what a batch has beside its records */
+#define BATCH_HEAD        100     /* of a batch without records */
 
 struct comparison {
 	struct semel_kafka *kafka;
@@ -23,7 +23,7 @@ struct comparison {
 	void *user;
 };
 
-/* -1: not known; retention_ms -1 too: for ever. */
+/* -1: unknown; retention_ms: for ever, too. */
 struct config {
 	long long in_sync, retention_ms, largest;
 	bool unclean, compacted, known;
@@ -71,7 +71,7 @@ static rd_kafka_resp_err_t take_settings(const struct semel_kafka_library *libra
 	return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
-/* Asks once. */
+/* One request. */
 static rd_kafka_resp_err_t ask_settings(struct semel_kafka *kafka, const char *topic,
 					struct config *config)
 {
@@ -96,7 +96,7 @@ static rd_kafka_resp_err_t ask_settings(struct semel_kafka *kafka, const char *t
 	return err;
 }
 
-/* Where we may not see them, nothing is said of them. */
+/* Without the right to read them, nothing is reported about them. */
 static semel_status read_settings(struct semel_kafka *kafka, const char *topic,
 				  struct config *manner_out, semel_error *error)
 {
@@ -128,7 +128,7 @@ static long long batch_bytes(const struct semel_kafka_settings *settings)
 	return bytes;
 }
 
-/* A batch that is refused for its size is sent again in parts, and others are made smaller
+/* A batch that is refused for its size is sent again in parts, and later ones are smaller
  * (resend.c). */
 static void compare_size(const struct comparison *comparison, const struct semel_kafka_topic *topic,
 			 const struct config *config)
@@ -138,9 +138,9 @@ static void compare_size(const struct comparison *comparison, const struct semel
 	if (!config->known || config->largest < 0 || config->largest >= ours + BATCH_HEAD)
 		return;
 	snprintf(text, sizeof(text),
-		 "the topic %s has max.message.bytes=%lld, and batches of up to %lld are sent: the "
-		 "first ones that it refuses are sent again in parts, which is slow (add "
-		 "message.max.bytes=%lld to the broker's URL, or raise the topic's limit)",
+		 "topic %s has max.message.bytes=%lld, and batches of up to %lld are sent: refused "
+		 "ones are sent again in parts, which is slow (add message.max.bytes=%lld to the "
+		 "broker's URL, or raise the topic's limit)",
 		 topic->name, config->largest, ours, config->largest - BATCH_HEAD);
 	report(comparison, text);
 }
@@ -154,29 +154,29 @@ static void compare_settings(const struct comparison *comparison,
 		topic->brokers < REPLICAS_EXPECTED ? topic->brokers : REPLICAS_EXPECTED;
 	if (replicas < expected) {
 		snprintf(text, sizeof(text),
-			 "the topic %s has a replication factor of %lld: with less than %lld the "
-			 "loss of a broker can stop it, or lose events",
+			 "topic %s has a replication factor of %lld: below %lld the loss of a "
+			 "broker can stop it, or lose events",
 			 topic->name, replicas, expected);
 		report(comparison, text);
 	}
 	if (config->known && replicas >= REPLICAS_EXPECTED && config->in_sync < IN_SYNC_EXPECTED) {
 		snprintf(text, sizeof(text),
-			 "the topic %s has min.insync.replicas=%lld: an event may be confirmed "
-			 "that is on one broker only; set it to %d",
+			 "topic %s has min.insync.replicas=%lld: an event may be confirmed that is "
+			 "on one broker only (set it to %d)",
 			 topic->name, config->in_sync, IN_SYNC_EXPECTED);
 		report(comparison, text);
 	}
 	if (config->known && replicas > 1 && config->in_sync >= replicas) {
 		snprintf(text, sizeof(text),
-			 "the topic %s has min.insync.replicas=%lld of %lld: it takes nothing when "
-			 "one broker is away; set it to %lld",
+			 "topic %s has min.insync.replicas=%lld of %lld: it accepts nothing while "
+			 "one broker is down (set it to %lld)",
 			 topic->name, config->in_sync, replicas, replicas - 1);
 		report(comparison, text);
 	}
 	if (config->unclean) {
 		snprintf(text, sizeof(text),
-			 "the topic %s has unclean.leader.election.enable=true: confirmed events "
-			 "can be lost",
+			 "topic %s has unclean.leader.election.enable=true: confirmed events can "
+			 "be lost (set it to false)",
 			 topic->name);
 		report(comparison, text);
 	}
@@ -195,8 +195,8 @@ static void compare_retention(const struct comparison *comparison,
 		semel_duration_format(config->retention_ms, retention);
 	semel_duration_format(inbox_ms, remembered);
 	snprintf(text, sizeof(text),
-		 "the topic %s keeps events %s, the inbox remembers them %s: a group that is set "
-		 "back further does them twice (make retention.ms shorter, or retention.inbox "
+		 "topic %s keeps events %s, the inbox remembers them %s: a group that is set back "
+		 "further processes them twice (make retention.ms shorter, or retention.inbox "
 		 "longer)",
 		 topic->name, retention, remembered);
 	report(comparison, text);
@@ -214,12 +214,12 @@ static semel_status compare_topic(const struct comparison *comparison, const cha
 	if (status != SEMEL_OK)
 		return status;
 	if (topic->partitions == 0) {
-		snprintf(text, sizeof(text), "the topic %s is missing", name);
+		snprintf(text, sizeof(text), "topic %s is missing", name);
 		report(comparison, text);
 		return SEMEL_OK;
 	}
 	if (expected > 0 && topic->partitions != expected) {
-		snprintf(text, sizeof(text), "the topic %s has %u partitions, not %u", name,
+		snprintf(text, sizeof(text), "topic %s has %u partitions, not %u", name,
 			 topic->partitions, expected);
 		report(comparison, text);
 	}
@@ -240,13 +240,18 @@ static semel_status compare_all(const struct comparison *comparison, const char 
 		semel_kafka_tier_for(options->delay_max_ms > 0 ? options->delay_max_ms : 60000);
 	semel_status status = compare_topic(
 		comparison, name, options->total_order ? 1 : options->partitions, true, error);
-	for (uint32_t tier = 1; tier <= tiers && status == SEMEL_OK; tier++) {
+	if (status != SEMEL_OK)
+		return status;
+	for (uint32_t tier = 1; tier <= tiers; tier++) {
 		char tier_name[SEMEL_KAFKA_NAME_SIZE];
 		status = semel_kafka_tier_name(options->scope, name, tier, tier_name, error);
-		if (status == SEMEL_OK)
-			status = compare_topic(comparison, tier_name, 0, false, error);
+		if (status != SEMEL_OK)
+			return status;
+		status = compare_topic(comparison, tier_name, 0, false, error);
+		if (status != SEMEL_OK)
+			return status;
 	}
-	return status;
+	return SEMEL_OK;
 }
 
 semel_status semel_kafka_compare(struct semel_broker *broker,
@@ -255,7 +260,12 @@ semel_status semel_kafka_compare(struct semel_broker *broker,
 {
 	const struct comparison comparison = { semel_kafka_of(broker), options, callback, user };
 	semel_status status = semel_kafka_check_bind(options, error);
-	for (size_t i = 0; options->topics[i] && status == SEMEL_OK; i++)
+	if (status != SEMEL_OK)
+		return status;
+	for (size_t i = 0; options->topics[i]; i++) {
 		status = compare_all(&comparison, options->topics[i], error);
-	return status;
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return SEMEL_OK;
 }

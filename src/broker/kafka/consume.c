@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fetching and settling.
+/* Fetching and acking.
  *
- * - Not more than prefetch deliveries are in the caller's hands. What librdkafka has read ahead
- *   waits in its queues, which are bounded; it stops reading when they are full.
+ * - The caller has prefetch deliveries at most. What librdkafka has read ahead waits in its queues,
+ *   which are bounded; it stops reading when they are full.
  * - A record of a retry topic is kept back until it is due, and all behind it.
- * - A delivery's tag names its share (32 bits) and the assignment (32).
+ * - A delivery's tag has the number of its assignment (32 bits) and its epoch (32).
  */
 #include "base/error.h"
 #include "broker/kafka/kafka.h"
@@ -21,7 +21,7 @@ static uint64_t make_tag(uint32_t at, uint32_t epoch)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* The end of a partition lies behind control records that nobody is handed. */
+/* The end of a partition may be behind control records, which are not delivered. */
 static bool advance_to_end(struct semel_kafka_assignment *assignment, int64_t offset)
 {
 	if (offset <= assignment->next_offset)
@@ -32,8 +32,8 @@ static bool advance_to_end(struct semel_kafka_assignment *assignment, int64_t of
 	return true;
 }
 
-/* The retry topics of two subscriptions may have one name (a.b and c, a and b.c); whose a record is
- * stands in it. */
+/* The retry topics of two subscriptions may have the same name (a.b and c, a and b.c); the record
+ * has the scope that it is for. */
 static bool is_of_another_scope(const struct semel_kafka *kafka,
 				const struct semel_kafka_assignment *assignment,
 				const rd_kafka_message_t *message)
@@ -44,8 +44,8 @@ static bool is_of_another_scope(const struct semel_kafka *kafka,
 	return scope.data && !semel_text_equal(scope, semel_text_of(kafka->scope));
 }
 
-/* librdkafka goes back to the beginning when the log ends before the offset that it reads at: it
- * was made anew, or has lost its end. */
+/* librdkafka goes back to the beginning when the log ends before the offset that it reads at: the
+ * log was created again, or has lost its end. */
 static bool is_log_reset(const struct semel_kafka_assignment *assignment,
 			 const rd_kafka_message_t *message)
 {
@@ -63,8 +63,7 @@ static semel_status take_message(struct semel_kafka *kafka,
 		kafka->library->message_destroy(message);
 		return semel_kafka_log_replaced(
 			kafka, assignment,
-			"the topic ends before the offset of this scope: it "
-			"was made anew or has lost its end, and is read "
+			"topic ends before the offset of this scope, reading "
 			"from its beginning",
 			error);
 	}
@@ -78,8 +77,13 @@ static semel_status take_message(struct semel_kafka *kafka,
 		added = advance_to_end(assignment, message->offset);
 	} else {
 		semel_kafka_anchor_recheck(kafka);
-		semel_logf(SEMEL_LOG_DEBUG, "kafka: %s [%d]: %s", assignment->topic,
-			   assignment->partition, kafka->library->message_errstr(message));
+		semel_log(SEMEL_LOG_DEBUG, "partition reported an error",
+			  &(struct semel_log_fields){
+				  .topic = assignment->event_topic,
+				  .partition = assignment->partition,
+				  .offset = -1,
+				  .has_position = true,
+				  .error = kafka->library->message_errstr(message) });
 	}
 	kafka->library->message_destroy(message);
 	if (err == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED)
@@ -88,7 +92,7 @@ static semel_status take_message(struct semel_kafka *kafka,
 		     : semel_error_set(error, SEMEL_INTERNAL, "no memory for a delivery");
 }
 
-/* Up to count more records of the share. */
+/* Up to count more records of the assignment. */
 static semel_status read_more(struct semel_kafka *kafka, struct semel_kafka_assignment *assignment,
 			      uint32_t count, semel_error *error)
 {
@@ -105,7 +109,7 @@ static semel_status read_more(struct semel_kafka *kafka, struct semel_kafka_assi
 	return status;
 }
 
-/* The next flight that may be handed out; NULL: none. */
+/* The next record to deliver; NULL: none. */
 static struct semel_kafka_unacked *next_unfetched(struct semel_kafka_assignment *assignment)
 {
 	while (assignment->next < assignment->length) {
@@ -133,7 +137,7 @@ struct batch {
 	struct semel_arena *arena;
 	struct semel_delivery *deliveries;
 	uint32_t count, max;
-	uint64_t room; /* bytes; the first one is taken whatever it has */
+	uint64_t room; /* bytes; the first one may exceed it */
 };
 
 static semel_status fetch_ready(struct semel_kafka *kafka,
@@ -164,7 +168,7 @@ static semel_status fetch_ready(struct semel_kafka *kafka,
 	return SEMEL_OK;
 }
 
-/* One at a time of a retry topic: what is not due stays at the broker. */
+/* One record at a time of a retry topic: what is not due stays at the broker. */
 static semel_status fetch_assignment(struct semel_kafka *kafka,
 				     struct semel_kafka_assignment *assignment, struct batch *batch,
 				     semel_error *error)
@@ -175,7 +179,9 @@ static semel_status fetch_assignment(struct semel_kafka *kafka,
 		return status;
 	status = read_more(kafka, assignment, assignment->tier > 0 ? 1 : batch->max - batch->count,
 			   error);
-	return status == SEMEL_OK ? fetch_ready(kafka, assignment, batch, error) : status;
+	if (status != SEMEL_OK)
+		return status;
+	return fetch_ready(kafka, assignment, batch, error);
 }
 
 static uint32_t count_fetched(const struct semel_kafka *kafka, uint64_t *bytes_out)
@@ -193,31 +199,40 @@ static uint64_t room_for_bytes(const struct semel_kafka *kafka, uint64_t out)
 	return out < kafka->prefetch_bytes ? kafka->prefetch_bytes - out : 0;
 }
 
-/* Shares take turns to be the first. */
+/* Each time another assignment is the first. */
+static semel_status fetch_round(struct semel_kafka *kafka, struct batch *batch, semel_error *error)
+{
+	for (uint32_t i = 0; i < kafka->assignment_count; i++) {
+		uint32_t at = (kafka->assignment_next + i) % kafka->assignment_count;
+		struct semel_kafka_assignment *assignment = &kafka->assignments[at];
+		if (!assignment->owned || assignment->releasing || assignment->unverified ||
+		    batch->count == batch->max)
+			continue;
+		semel_status status = fetch_assignment(kafka, assignment, batch, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	kafka->assignment_next++;
+	return SEMEL_OK;
+}
+
 static semel_status fetch_all(struct semel_kafka *kafka, struct batch *batch, semel_error *error)
 {
-	semel_status status = SEMEL_OK;
 	uint32_t before;
 	do {
 		before = batch->count;
-		for (uint32_t i = 0; i < kafka->assignment_count && status == SEMEL_OK; i++) {
-			uint32_t at = (kafka->assignment_next + i) % kafka->assignment_count;
-			struct semel_kafka_assignment *assignment = &kafka->assignments[at];
-			if (assignment->owned && !assignment->releasing &&
-			    !assignment->unverified && batch->count < batch->max)
-				status = fetch_assignment(kafka, assignment, batch, error);
-		}
-		kafka->assignment_next++;
-	} while (status == SEMEL_OK && batch->count > before && batch->count < batch->max &&
-		 batch->room > 0);
-	return status;
+		semel_status status = fetch_round(kafka, batch, error);
+		if (status != SEMEL_OK)
+			return status;
+	} while (batch->count > before && batch->count < batch->max && batch->room > 0);
+	return SEMEL_OK;
 }
 
 static void clear_event_fd(const struct semel_kafka *kafka)
 {
 	uint64_t rung;
 	if (kafka->wake && read(kafka->event_fd, &rung, sizeof(rung)) < 0)
-		return; /* nobody rang */
+		return; /* nothing was signalled */
 }
 
 semel_status semel_kafka_fetch(struct semel_broker *broker, uint32_t max, struct semel_arena *arena,
@@ -227,12 +242,14 @@ semel_status semel_kafka_fetch(struct semel_broker *broker, uint32_t max, struct
 	struct semel_kafka *kafka = semel_kafka_of(broker);
 	*count_out = 0;
 	if (!kafka->consumer_queue)
-		return semel_error_set(error, SEMEL_INVALID, "nothing is subscribed");
+		return semel_error_set(error, SEMEL_INVALID,
+				       "this broker connection has no subscription");
 	clear_event_fd(kafka);
 	semel_kafka_producer_serve(kafka, 0);
 	semel_status status = semel_kafka_group_serve(kafka, error);
-	if (status == SEMEL_OK)
-		status = semel_kafka_anchor_check(kafka, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_kafka_anchor_check(kafka, error);
 	if (status != SEMEL_OK)
 		return status;
 	uint64_t fetched_bytes = 0;
@@ -249,7 +266,7 @@ semel_status semel_kafka_fetch(struct semel_broker *broker, uint32_t max, struct
 	return status;
 }
 
-/* ---- settling -------------------------------------------------------------------------------- */
+/* ---- acking ---------------------------------------------------------------------------------- */
 
 semel_status semel_kafka_ack(struct semel_broker *broker, const struct semel_delivery *deliveries,
 			     size_t count, semel_error *error)
@@ -271,8 +288,8 @@ semel_status semel_kafka_ack(struct semel_broker *broker, const struct semel_del
 	semel_kafka_group_commit(kafka, false);
 	if (late)
 		return semel_error_set(error, SEMEL_LEASE_LOST,
-				       "partitions had moved on before their events were acked; "
-				       "they come again elsewhere");
+				       "partitions were reassigned before their events were acked; "
+				       "these are redelivered elsewhere");
 	return SEMEL_OK;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `semel doctor` sees of a Kafka cluster itself; its topics are compare.c's. */
+/* What `semel doctor` checks of a Kafka cluster itself; compare.c checks the topics. */
 #include "base/error.h"
 #include "broker/kafka/kafka.h"
 
@@ -9,7 +9,7 @@
 #define TEXT_SIZE    512
 #define REPORTED_MAX 10
 
-/* A partition without a leader takes nothing, and its events wait. */
+/* A partition without a leader accepts nothing, and its events wait. */
 static void examine_leaders(const struct semel_kafka *kafka,
 			    const struct rd_kafka_metadata *metadata,
 			    const struct semel_examination *examination)
@@ -24,15 +24,15 @@ static void examine_leaders(const struct semel_kafka *kafka,
 			    strncmp(topic->topic, prefix, strlen(prefix)) != 0)
 				continue;
 			snprintf(text, sizeof(text),
-				 "the partition %d of the topic %s has no leader: it takes "
-				 "nothing, and its events wait",
+				 "partition %d of topic %s has no leader: it accepts nothing, "
+				 "and its events wait",
 				 (int)topic->partitions[j].id,
 				 semel_kafka_own_name(kafka, topic->topic));
 			semel_examination_report(
 				examination, SEMEL_CHECK_BROKER_ALARM, SEMEL_SEVERITY_PROBLEM, text,
 				"start the broker that has its replica (kafka-topics.sh "
 				"--describe --unavailable-partitions shows which); the "
-				"events come by themselves then");
+				"events are sent then");
 			reported++;
 		}
 	}
@@ -52,7 +52,7 @@ static void examine_cluster(struct semel_kafka *kafka, const struct semel_examin
 	while (semel_kafka_retry_call(kafka, err, until_ms));
 	semel_error error = { 0 };
 	if (err) {
-		(void)semel_kafka_call_failed(kafka, err, "ask for the brokers", &error);
+		(void)semel_kafka_call_failed(kafka, err, "list the brokers", &error);
 		semel_examination_failed(examination, SEMEL_CHECK_BROKER_REACHED, &error);
 		return;
 	}

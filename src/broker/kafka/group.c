@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Our place in the consumer group: partitions come and go, positions are committed.
+/* Membership in the consumer group: partitions are assigned and revoked, positions are committed.
  *
- * - Only the topics are shared out by the group. Who has partition P of a topic reads partition P
- *   of its retry topics too: so an aggregate's retries come to where its events come.
- * - A partition that the group asks back is read no further, and given up when nothing of it is in
- *   the caller's hands and its position is committed: the next owner begins behind what was acked.
- * - A partition that was lost (we were silent for too long) is forgotten at once.
- * - A commit carries the position, and what commit_metadata.c says.
+ * - The group assigns the partitions of the topics only. The owner of partition P of a topic reads
+ *   partition P of its retry topics too: so an aggregate's retries come to where its events come.
+ * - A revoked partition is read no further, and released when the caller has nothing of it and its
+ *   position is committed: the next owner begins behind what was acked.
+ * - A partition that was lost (this member was silent for too long) is ended at once.
+ * - A commit carries the position, and the text of commit_metadata.c.
  * - Kafka forgets the offsets of topics to which no member of the group is subscribed, as the retry
- *   topics are (KIP-211). They are committed anew with every rebalance, and every hour.
- * - One commit is under way at a time, and ten in a second at most unless there is nothing else to
- *   do; what is acked meanwhile goes with the next. After a crash so much comes again.
+ *   topics are (KIP-211). They are committed again with every rebalance, and every hour.
+ * - One commit is unanswered at a time, and there are ten in a second at most unless there is
+ *   nothing else to do; what is acked meanwhile is in the next one. After a crash so much is
+ *   redelivered.
  */
 #include "base/error.h"
 #include "broker/kafka/kafka.h"
@@ -25,13 +26,13 @@
 #define COMMIT_MS        100
 #define JOIN_MS          3000
 #define NEW_TOPICS_MS    1000
-#define TOPICS_PER_CALL  4 /* are looked at in one go */
+#define TOPICS_PER_CALL  4 /* are checked in one call */
 #define RECOMMIT_MS      3000
 #define REFRESH_MS       ((int64_t)60 * 60 * 1000)
 
 /* ---- commits --------------------------------------------------------------------------------- */
 
-/* More was handed out than the broker has been told. */
+/* More was fetched than the last commit says. */
 static bool needs_fetched_to(const struct semel_kafka_assignment *assignment)
 {
 	return assignment->owned && assignment->fetched_count > 0 &&
@@ -69,7 +70,7 @@ static void add_position(struct semel_kafka *kafka, rd_kafka_topic_partition_lis
 	assignment->committed_ms = semel_steady_ms(kafka->env);
 }
 
-/* NULL: nothing has changed. leaving: only of those that go, with the last word about them. */
+/* NULL: nothing has changed. last_word: no commit may follow, so fetched_to is exact. */
 static rd_kafka_topic_partition_list_t *list_uncommitted(struct semel_kafka *kafka, bool last_word)
 {
 	rd_kafka_topic_partition_list_t *list = NULL;
@@ -103,7 +104,7 @@ static void recommit_retry_topics(struct semel_kafka *kafka)
 			kafka->assignments[i].committed = -1;
 }
 
-/* They are told again with the next commit. */
+/* They are part of the next commit again. */
 static void retry_commits(struct semel_kafka *kafka)
 {
 	for (uint32_t i = 0; i < kafka->assignment_count; i++)
@@ -111,7 +112,7 @@ static void retry_commits(struct semel_kafka *kafka)
 	kafka->commit_retry_ms = semel_steady_ms(kafka->env) + RETRY_MS;
 }
 
-/* The group has moved on, and will say so. */
+/* The group has rebalanced without this member, and will report so. */
 static bool is_stale_member(rd_kafka_resp_err_t err)
 {
 	return err == RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION ||
@@ -120,7 +121,7 @@ static bool is_stale_member(rd_kafka_resp_err_t err)
 	       err == RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS;
 }
 
-/* A commit while the group is shared out anew would fail, and worse: see group_join.c. */
+/* A commit during a rebalance would fail, and worse: see group_join.c. */
 static void await_rebalance(struct semel_kafka *kafka)
 {
 	int64_t until_ms = semel_steady_ms(kafka->env) + JOIN_MS;
@@ -131,7 +132,7 @@ static void await_rebalance(struct semel_kafka *kafka)
 semel_status semel_kafka_group_commit_now(struct semel_kafka *kafka, semel_error *error)
 {
 	if (kafka->committing)
-		retry_commits(kafka); /* it may fail, and nobody would tell it again */
+		retry_commits(kafka); /* the unanswered one may fail, too late to be repeated */
 	rd_kafka_topic_partition_list_t *list = list_uncommitted(kafka, true);
 	if (!list)
 		return SEMEL_OK;
@@ -171,7 +172,9 @@ static void handle_commit_result(struct semel_kafka *kafka, rd_kafka_event_t *ev
 	kafka->committing = false;
 	if (!err || err == RD_KAFKA_RESP_ERR__NO_OFFSET)
 		return;
-	semel_logf(SEMEL_LOG_DEBUG, "kafka: a commit failed: %s", kafka->library->err2str(err));
+	semel_log(SEMEL_LOG_DEBUG, "commit failed, retrying",
+		  &(struct semel_log_fields){ .consumer = kafka->scope,
+					      .error = kafka->library->err2str(err) });
 	retry_commits(kafka);
 }
 
@@ -183,15 +186,15 @@ static semel_status check_assign(struct semel_kafka *kafka, rd_kafka_error_t *fa
 	if (!failure)
 		return SEMEL_OK;
 	semel_status status = semel_error_set(
-		error, SEMEL_OUTAGE, "the group %s at %s is in disorder: %s", kafka->scope,
-		kafka->address, kafka->library->error_string(failure));
+		error, SEMEL_OUTAGE, "cannot take the partitions assigned by group %s at %s: %s",
+		kafka->scope, kafka->address, kafka->library->error_string(failure));
 	kafka->library->error_destroy(failure);
 	return status;
 }
 
-/* Where the offsets are kept with the effects, the store knows better than the group. */
-static semel_status get_offsets_from_store(struct semel_kafka *kafka,
-					   rd_kafka_topic_partition_t *entry, semel_error *error)
+/* Where the offsets are stored with the effects, those of the store are the right ones. */
+static semel_status get_offset_from_store(struct semel_kafka *kafka,
+					  rd_kafka_topic_partition_t *entry, semel_error *error)
 {
 	int64_t next = -1;
 	size_t length;
@@ -200,13 +203,15 @@ static semel_status get_offsets_from_store(struct semel_kafka *kafka,
 		return SEMEL_OK;
 	semel_status status = kafka->offset_store->acquire(kafka->offset_store->user, own,
 							   entry->partition, true, &next, error);
-	if (status == SEMEL_OK && next >= 0)
+	if (status != SEMEL_OK)
+		return status;
+	if (next >= 0)
 		entry->offset = next;
-	return status;
+	return SEMEL_OK;
 }
 
-/* Offsets that were kept in the store once are the broker's now. After a crash the store may know
- * better; from now on it would know worse, so what it has is forgotten. */
+/* Offsets that were in the store once are the broker's now. After a crash those of the store may be
+ * newer; from now on they would be older, so they are removed. */
 static semel_status retire_offset_store(struct semel_kafka *kafka,
 					rd_kafka_topic_partition_t *entry, semel_error *error)
 {
@@ -222,18 +227,21 @@ static semel_status retire_offset_store(struct semel_kafka *kafka,
 						entry->partition, &next, error);
 	if (status != SEMEL_OK || next < 0)
 		return status;
-	/* not where an administrator has set the offset: then there is no note */
+	/* unless an administrator has set the offset: then there is no metadata of ours */
 	if (next > entry->offset && semel_kafka_commit_metadata_read(entry, anchors, &count) > 0)
 		entry->offset = next;
 	status = offset_store->acquire(offset_store->user, own, entry->partition, true, &next,
 				       error);
-	if (status == SEMEL_OK)
-		status = offset_store->reset(offset_store->user, own, entry->partition, -1, error);
+	if (status != SEMEL_OK)
+		goto release;
+	status = offset_store->reset(offset_store->user, own, entry->partition, -1, error);
+
+release:
 	offset_store->release(offset_store->user, own, entry->partition);
 	return status;
 }
 
-/* What is known of the log is looked for before anything of it is handed out. */
+/* The anchors have to be found in the log before anything of it is delivered. */
 static semel_status start_assignment(struct semel_kafka *kafka,
 				     const rd_kafka_topic_partition_t *entry, semel_error *error)
 {
@@ -247,7 +255,7 @@ static semel_status start_assignment(struct semel_kafka *kafka,
 	assignment->owner = semel_kafka_topic_partition_of(entry);
 	for (uint32_t i = 0; i < count; i++)
 		semel_kafka_anchor_expect(assignment, anchors[i], false);
-	if (count > 0) { /* until they are found, whoever takes it next looks for both */
+	if (count > 0) { /* until they are found, the next owner looks for both */
 		assignment->verified = anchors[0];
 		assignment->last_acked = assignment->candidate = anchors[count - 1];
 	}
@@ -257,8 +265,12 @@ static semel_status start_assignment(struct semel_kafka *kafka,
 								      assignment->event_topic,
 								      assignment->partition),
 					  true);
-	semel_logf(SEMEL_LOG_DEBUG, "kafka: %s reads %s [%d] from %" PRId64, kafka->scope,
-		   entry->topic, entry->partition, entry->offset);
+	semel_log(SEMEL_LOG_DEBUG, "partition assigned",
+		  &(struct semel_log_fields){ .consumer = kafka->scope,
+					      .topic = entry->topic,
+					      .partition = entry->partition,
+					      .offset = entry->offset,
+					      .has_position = true });
 	return SEMEL_OK;
 }
 
@@ -266,15 +278,27 @@ static semel_status start_assignments(struct semel_kafka *kafka,
 				      rd_kafka_topic_partition_list_t *list, semel_error *error)
 {
 	semel_status status = semel_kafka_read_committed(kafka, kafka->consumer, list, error);
-	for (int i = 0; i < list->cnt && status == SEMEL_OK; i++)
+	if (status != SEMEL_OK)
+		return status;
+	for (int i = 0; i < list->cnt; i++) {
 		status = retire_offset_store(kafka, &list->elems[i], error);
-	if (status == SEMEL_OK)
-		status = semel_kafka_set_start_offsets(kafka, list, error);
-	for (int i = 0; i < list->cnt && status == SEMEL_OK; i++)
-		status = get_offsets_from_store(kafka, &list->elems[i], error);
-	for (int i = 0; i < list->cnt && status == SEMEL_OK; i++)
+		if (status != SEMEL_OK)
+			return status;
+	}
+	status = semel_kafka_set_start_offsets(kafka, list, error);
+	if (status != SEMEL_OK)
+		return status;
+	for (int i = 0; i < list->cnt; i++) {
+		status = get_offset_from_store(kafka, &list->elems[i], error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	for (int i = 0; i < list->cnt; i++) {
 		status = start_assignment(kafka, &list->elems[i], error);
-	return status;
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return SEMEL_OK;
 }
 
 static void end_assignments(struct semel_kafka *kafka, const rd_kafka_topic_partition_list_t *list)
@@ -287,8 +311,8 @@ static void end_assignments(struct semel_kafka *kafka, const rd_kafka_topic_part
 	}
 }
 
-/* The group waits for an answer, also when we can do nothing with what it gave: without one the
- * consumer can neither go on nor be closed. */
+/* The group needs an answer, also when the assignment cannot be used: without one the consumer can
+ * neither continue nor be closed. */
 static semel_status handle_assignment(struct semel_kafka *kafka,
 				      rd_kafka_topic_partition_list_t *list, semel_error *error)
 {
@@ -296,11 +320,14 @@ static semel_status handle_assignment(struct semel_kafka *kafka,
 	kafka->assigned = true;
 	kafka->recommit_ms = semel_steady_ms(kafka->env) + RECOMMIT_MS;
 	semel_status status = semel_kafka_tiers_add(kafka, list, 0, error);
-	if (status == SEMEL_OK)
-		status = start_assignments(kafka, list, error);
-	if (status == SEMEL_OK)
-		return check_assign(kafka, library->incremental_assign(kafka->consumer, list),
-				    error);
+	if (status != SEMEL_OK)
+		goto decline;
+	status = start_assignments(kafka, list, error);
+	if (status != SEMEL_OK)
+		goto decline;
+	return check_assign(kafka, library->incremental_assign(kafka->consumer, list), error);
+
+decline:
 	end_assignments(kafka, list);
 	rd_kafka_topic_partition_list_t *none = library->topic_partition_list_new(0);
 	(void)check_assign(kafka, library->incremental_assign(kafka->consumer, none), NULL);
@@ -319,7 +346,7 @@ static bool is_any_unacked(struct semel_kafka *kafka, const rd_kafka_topic_parti
 	return false;
 }
 
-/* What was asked back goes, as soon as it can. */
+/* What was revoked is released, as soon as it can be. */
 static semel_status release_revoked(struct semel_kafka *kafka, semel_error *error)
 {
 	bool lost = kafka->revoked && kafka->library->assignment_lost(kafka->consumer);
@@ -336,7 +363,7 @@ static semel_status release_revoked(struct semel_kafka *kafka, semel_error *erro
 	return status;
 }
 
-/* With its retry topics, as far as they are ours. */
+/* With those of its retry topics that are ours. */
 static void revoke_partition(struct semel_kafka *kafka, const rd_kafka_topic_partition_t *entry)
 {
 	const char *own = semel_kafka_own_name(kafka, entry->topic);
@@ -353,7 +380,7 @@ static void revoke_partition(struct semel_kafka *kafka, const rd_kafka_topic_par
 	}
 }
 
-/* Those of all that are not held. */
+/* Those of all that are not owned. */
 static void list_missing(struct semel_kafka *kafka, const rd_kafka_topic_partition_list_t *all,
 			 rd_kafka_topic_partition_list_t *missing_out)
 {
@@ -393,7 +420,7 @@ static bool is_topic_listed(const rd_kafka_topic_partition_list_t *list, const c
 	return false;
 }
 
-/* Partitions of a few topics, and of the next ones with the next call: each topic costs a question
+/* Partitions of a few topics, and of the next ones with the next call: each topic costs a request
  * per tier. */
 static void list_next_topics(struct semel_kafka *kafka, rd_kafka_topic_partition_list_t *list)
 {
@@ -421,15 +448,21 @@ semel_status semel_kafka_group_add_retry_topics(struct semel_kafka *kafka, semel
 	rd_kafka_topic_partition_list_t *more = library->topic_partition_list_new(8);
 	list_next_topics(kafka, all);
 	semel_status status = SEMEL_OK;
-	if (semel_kafka_tiers_add(kafka, all, semel_steady_ms(kafka->env) + NEW_TOPICS_MS, NULL) ==
+	/* A failure is not reported: what was read before goes on, and the next check tries again.
+	 */
+	if (semel_kafka_tiers_add(kafka, all, semel_steady_ms(kafka->env) + NEW_TOPICS_MS, NULL) !=
 	    SEMEL_OK)
-		list_missing(kafka, all, more);
-	if (more->cnt > 0 && start_assignments(kafka, more, NULL) != SEMEL_OK)
-		end_assignments(kafka,
-				more); /* what was read before goes on; the next look tries again */
-	else if (more->cnt > 0)
-		status = check_assign(kafka, library->incremental_assign(kafka->consumer, more),
-				      error);
+		goto destroy_lists;
+	list_missing(kafka, all, more);
+	if (more->cnt == 0)
+		goto destroy_lists;
+	if (start_assignments(kafka, more, NULL) != SEMEL_OK) {
+		end_assignments(kafka, more);
+		goto destroy_lists;
+	}
+	status = check_assign(kafka, library->incremental_assign(kafka->consumer, more), error);
+
+destroy_lists:
 	library->topic_partition_list_destroy(all);
 	library->topic_partition_list_destroy(more);
 	return status;
@@ -457,21 +490,22 @@ static semel_status handle_event(struct semel_kafka *kafka, rd_kafka_event_t *ev
 
 semel_status semel_kafka_group_serve(struct semel_kafka *kafka, semel_error *error)
 {
-	semel_status status = SEMEL_OK;
 	rd_kafka_event_t *event;
-	while (status == SEMEL_OK &&
-	       (event = kafka->library->queue_poll(kafka->consumer_queue, 0)) != NULL) {
-		status = handle_event(kafka, event, error);
+	while ((event = kafka->library->queue_poll(kafka->consumer_queue, 0)) != NULL) {
+		semel_status status = handle_event(kafka, event, error);
 		kafka->library->event_destroy(event);
+		if (status != SEMEL_OK)
+			return status;
 	}
-	if (status == SEMEL_OK)
-		status = release_revoked(kafka, error);
-	return status == SEMEL_OK ? semel_kafka_check_health(kafka, error) : status;
+	semel_status status = release_revoked(kafka, error);
+	if (status != SEMEL_OK)
+		return status;
+	return semel_kafka_check_health(kafka, error);
 }
 
 /* librdkafka 2.0 ends the process when a consumer is closed between the answer to its first request
- * to join and its first assignment. So that is waited for; and if it does not come, the consumer is
- * left to itself, with nothing of ours in its hands: the group forgets it, because nobody reads. */
+ * to join and its first assignment. So the assignment is waited for; if it does not come, the
+ * consumer is abandoned without any partition: the group removes it, because it does not poll. */
 static bool can_close(struct semel_kafka *kafka)
 {
 	int64_t until_ms = semel_steady_ms(kafka->env) + SEMEL_KAFKA_CALL_MS;
@@ -485,7 +519,7 @@ static bool can_close(struct semel_kafka *kafka)
 	       !semel_kafka_group_join_was_answered(kafka);
 }
 
-/* Where nobody answers no goodbye is said. */
+/* An unreachable cluster is not told. */
 void semel_kafka_group_leave(struct semel_kafka *kafka)
 {
 	const struct semel_kafka_library *library = kafka->library;
@@ -512,6 +546,6 @@ void semel_kafka_group_leave(struct semel_kafka *kafka)
 		library->destroy_flags(kafka->consumer,
 				       lost ? RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE : 0);
 	else
-		kafka->group_join = NULL; /* its threads go on, and note there */
+		kafka->group_join = NULL; /* its threads go on, and write there */
 	kafka->consumer = NULL;
 }

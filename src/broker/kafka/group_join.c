@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Is the group being shared out anew just now?
+/* Is a rebalance of the group in progress?
  *
- * A commit that is sent while a request to join is unanswered waits behind it, and is then of an
- * old generation; librdkafka takes that for the loss of all partitions. It does not tell when it
- * joins; but its requests can be watched. The commits wait as long.
+ * A commit that is sent while a request to join is unanswered waits behind it, and then belongs to
+ * an old generation; librdkafka takes that for the loss of all partitions. It does not report when
+ * it joins; but its requests can be watched. The commits wait so long.
  *
- * What is noted belongs to the consumer, which may outlive the broker connection (group.c). */
+ * What is recorded belongs to the consumer, which may outlive the broker connection (group.c). */
 #include "base/error.h"
 #include "broker/kafka/kafka.h"
 

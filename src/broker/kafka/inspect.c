@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How much waits for a subscription, and whether a certain event does. */
+/* How much waits for a subscription, and whether a given event does. */
 #include "base/error.h"
 #include "broker/kafka/kafka.h"
 
@@ -7,7 +7,7 @@
 
 /* ---- how much -------------------------------------------------------------------------------- */
 
-/* When the first of the retry topic is due, as far as we know. */
+/* When the first record of the retry topic is due, as far as is known. */
 static int64_t due_of(const struct semel_kafka *kafka, const struct semel_kafka_offset_range *range)
 {
 	int64_t now_ms = semel_now_ms(kafka->env);
@@ -26,7 +26,7 @@ static void count(const struct semel_kafka *kafka, const struct semel_kafka_offs
 		uint64_t settled = semel_kafka_assignment_acked_ahead(range->assignment);
 		waiting -= settled < waiting ? settled : waiting;
 		if (waiting == 0 && range->assignment->unverified)
-			waiting = 1; /* nobody knows yet */
+			waiting = 1; /* not known before the check */
 	}
 	backlog->waiting += waiting;
 	if (waiting == 0 || range->tier < 2)
@@ -51,13 +51,13 @@ semel_status semel_kafka_backlog(struct semel_broker *broker, const char *scope,
 	return status;
 }
 
-/* ---- a certain event ------------------------------------------------------------------------- */
+/* ---- one event ------------------------------------------------------------------------------- */
 
 /* A consumer of no group that reads what waits, once. */
 struct search {
 	rd_kafka_t *consumer;
 	struct semel_kafka_backlog_scan scan;
-	size_t unread; /* stretches that are not read to their end */
+	size_t unread; /* ranges that are not read to their end */
 	struct semel_text id;
 	bool found;
 };
@@ -112,9 +112,9 @@ static semel_status read_ranges(struct semel_kafka *kafka, struct search *search
 		rd_kafka_message_t *message = library->consumer_poll(search->consumer, 100);
 		if (!message && semel_steady_ms(kafka->env) - progress_ms > SEMEL_KAFKA_CALL_MS)
 			return semel_error_set(error, SEMEL_OUTAGE,
-					       "%s does not show what waits in its topics (has "
-					       "every partition a leader? try again, or look at "
-					       "the log of its brokers)",
+					       "%s does not return the waiting records (does "
+					       "every partition have a leader? try again, or check "
+					       "the brokers' logs)",
 					       kafka->address);
 		if (!message)
 			continue;
@@ -139,14 +139,17 @@ static semel_status run_search(struct semel_kafka *kafka, struct search *search,
 		search->unread++;
 	}
 	semel_status status = SEMEL_OK;
-	if (search->unread > 0)
-		status = semel_kafka_observer_make(kafka, "semel-look", &search->consumer, error);
-	if (search->consumer) {
-		rd_kafka_resp_err_t err = library->assign(search->consumer, list);
-		status = err ? semel_kafka_call_failed(kafka, err, "read what waits", error)
-			     : read_ranges(kafka, search, error);
-		library->destroy_flags(search->consumer, RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
-	}
+	if (search->unread == 0)
+		goto destroy_list;
+	status = semel_kafka_observer_make(kafka, "semel-look", &search->consumer, error);
+	if (status != SEMEL_OK)
+		goto destroy_list;
+	rd_kafka_resp_err_t err = library->assign(search->consumer, list);
+	status = err ? semel_kafka_call_failed(kafka, err, "read the backlog", error)
+		     : read_ranges(kafka, search, error);
+	library->destroy_flags(search->consumer, RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
+
+destroy_list:
 	library->topic_partition_list_destroy(list);
 	return status;
 }

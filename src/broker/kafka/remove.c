@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Taking away a topic with the retry topics, dead letters and groups of its subscriptions. A group
- * can go only when its last member has: one that was killed is a member until its session is over,
- * so there is some patience with it. */
+/* Removes a topic with the retry topics, dead letter topics and groups of its subscriptions. A
+ * group can be deleted only when its last member has left: one that was killed is a member until
+ * its session expires, so this is repeated for a while. */
 #include "base/error.h"
 #include "broker/kafka/kafka.h"
 
@@ -10,9 +10,9 @@
 
 #define GROUP_MS       60000 /* longer than any session */
 #define GROUP_PAUSE_US 100000
-#define NAMES_EXTRA    2 /* the topic for dead letters, and the first of all */
+#define NAMES_EXTRA    2 /* the dead letter topic, and one to spare */
 
-/* Runs one request and waits for its answer. The event is the caller's; NULL: none came. */
+/* Waits for the answer to a request. The event is the caller's; NULL: no answer. */
 static rd_kafka_event_t *await_answer(struct semel_kafka *kafka, rd_kafka_queue_t *queue)
 {
 	return kafka->library->queue_poll(queue, SEMEL_KAFKA_CALL_MS + 1000);
@@ -20,7 +20,7 @@ static rd_kafka_event_t *await_answer(struct semel_kafka *kafka, rd_kafka_queue_
 
 /* ---- topics ---------------------------------------------------------------------------------- */
 
-/* *err_out: the first of what is in the way. */
+/* *err_out: the first error. */
 static semel_status read_topics(struct semel_kafka *kafka, rd_kafka_event_t *event,
 				rd_kafka_resp_err_t *err_out, semel_error *error)
 {
@@ -38,7 +38,7 @@ static semel_status read_topics(struct semel_kafka *kafka, rd_kafka_event_t *eve
 		*err_out = err;
 		if (semel_kafka_is_transient(err))
 			return semel_kafka_call_failed(kafka, err, "delete topics", error);
-		return semel_error_set(error, SEMEL_NACKED, "the topic %s cannot be deleted: %s",
+		return semel_error_set(error, SEMEL_NACKED, "cannot delete topic %s: %s",
 				       library->topic_result_name(topics[i]),
 				       library->err2str(err));
 	}
@@ -56,7 +56,7 @@ static semel_status delete_topics(struct semel_kafka *kafka, rd_kafka_DeleteTopi
 		library->AdminOptions_new(kafka->producer, RD_KAFKA_ADMIN_OP_DELETETOPICS);
 	rd_kafka_queue_t *queue = library->queue_new(kafka->producer);
 	library->AdminOptions_set_request_timeout(options, SEMEL_KAFKA_CALL_MS, NULL, 0);
-	/* Answered when the brokers have heard of it, not before. */
+	/* Answered when all brokers know of it, not before. */
 	library->AdminOptions_set_operation_timeout(options, SEMEL_KAFKA_CALL_MS, NULL, 0);
 	do {
 		library->DeleteTopics(kafka->producer, topics, count, options, queue);
@@ -70,7 +70,7 @@ static semel_status delete_topics(struct semel_kafka *kafka, rd_kafka_DeleteTopi
 	return status;
 }
 
-/* NULL: no memory. A name that would be too long was never made. */
+/* NULL: no memory. A topic whose name would be too long was never created. */
 static rd_kafka_DeleteTopic_t *new_delete_topic(struct semel_kafka *kafka, const char *name)
 {
 	char *full = semel_kafka_full_name(kafka, name);
@@ -175,10 +175,15 @@ semel_status semel_kafka_remove(struct semel_broker *broker, const char *topic,
 {
 	struct semel_kafka *kafka = semel_kafka_of(broker);
 	semel_status status = delete_named(kafka, topic, NULL, error);
-	for (; *scopes && status == SEMEL_OK; scopes++) {
+	if (status != SEMEL_OK)
+		return status;
+	for (; *scopes; scopes++) {
 		status = delete_named(kafka, topic, *scopes, error);
-		if (status == SEMEL_OK)
-			status = delete_group(kafka, *scopes, error);
+		if (status != SEMEL_OK)
+			return status;
+		status = delete_group(kafka, *scopes, error);
+		if (status != SEMEL_OK)
+			return status;
 	}
-	return status;
+	return SEMEL_OK;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A subscription is a consumer group. Its topics and retry topics are made when they are missing,
- * and where it begins is committed at once: so it is there from now on, also while nobody reads. */
+/* A subscription is a consumer group. Its topics and retry topics are created when they are
+ * missing, and its start offsets are committed at once: so it exists from now on, even without a
+ * consumer. */
 #include "base/error.h"
 #include "base/text.h"
 #include "broker/kafka/kafka.h"
@@ -15,8 +16,8 @@ semel_status semel_kafka_check_bind(const struct semel_subscribe_options *option
 	if (!options->bind)
 		return SEMEL_OK;
 	return semel_error_set(error, SEMEL_CONFIG,
-			       "Kafka has no routing keys to choose by: leave out the binding %s, "
-			       "or publish those events to a topic of their own (--topic)",
+			       "Kafka does not select by routing key (leave out the binding %s, or "
+			       "publish those events to a topic of their own by --topic)",
 			       options->bind);
 }
 
@@ -33,7 +34,7 @@ static semel_status check_options(const struct semel_kafka *kafka,
 		return semel_error_set(error, SEMEL_INVALID, "a subscription needs a topic");
 	if (kafka->settings.offsets_in_store && !kafka->offset_store && !options->declare_only)
 		return semel_error_set(error, SEMEL_CONFIG,
-				       "offsets=store: nobody here keeps them");
+				       "offsets=store needs a store to keep offsets in");
 	return semel_kafka_check_bind(options, error);
 }
 
@@ -43,18 +44,18 @@ static semel_status check_partitions(const struct semel_kafka_topic *topic,
 {
 	if (options->total_order && topic->partitions > 1)
 		return semel_error_set(error, SEMEL_CONFIG,
-				       "a total order cannot be kept: the topic %s has %u "
-				       "partitions (use a topic with one, or order by aggregate)",
+				       "a total order needs a topic of one partition, and %s has "
+				       "%u (use another topic, or order by aggregate)",
 				       topic->name, topic->partitions);
 	if (options->partitions > 0 && topic->partitions != options->partitions)
 		return semel_error_set(error, SEMEL_CONFIG,
-				       "the topic %s has %u partitions, not %u (nothing was "
-				       "changed: make the settings agree)",
+				       "topic %s has %u partitions, not %u (nothing was changed: "
+				       "change the topic or the setting)",
 				       topic->name, topic->partitions, options->partitions);
 	return SEMEL_OK;
 }
 
-/* A topic that nobody can give us is a matter of settings here. */
+/* A topic that cannot be used is a wrong configuration here. */
 static semel_status ensure_topic(struct semel_kafka *kafka, const char *name, uint32_t partitions,
 				 struct semel_kafka_topic **topic_out, semel_error *error)
 {
@@ -81,7 +82,7 @@ static bool is_listed(const char *const *list, const char *name)
 	return false;
 }
 
-/* The topic and its retry topics. The group shares out the topic only: see group.c. */
+/* The topic and its retry topics. The group assigns the topic's partitions only: see group.c. */
 static semel_status declare(struct semel_kafka *kafka, const char *name,
 			    const struct semel_subscribe_options *options,
 			    rd_kafka_topic_partition_list_t *names,
@@ -90,24 +91,28 @@ static semel_status declare(struct semel_kafka *kafka, const char *name,
 	struct semel_kafka_topic *topic = NULL;
 	uint32_t expected = options->total_order ? 1 : options->partitions;
 	semel_status status = ensure_topic(kafka, name, expected, &topic, error);
-	if (status == SEMEL_OK)
-		status = check_partitions(topic, options, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = check_partitions(topic, options, error);
 	if (status != SEMEL_OK)
 		return status;
 	uint32_t count = topic->partitions;
 	topic->start_committed = is_listed(options->previously_read, name);
 	add_all(kafka, partitions, topic);
 	kafka->library->topic_partition_list_add(names, topic->full, RD_KAFKA_PARTITION_UA);
-	for (uint32_t tier = 1; tier <= kafka->tiers && status == SEMEL_OK; tier++) {
+	for (uint32_t tier = 1; tier <= kafka->tiers; tier++) {
 		char tier_name[SEMEL_KAFKA_NAME_SIZE];
 		status = semel_kafka_tier_name(options->scope, name, tier, tier_name, error);
-		if (status == SEMEL_OK)
-			status = ensure_topic(kafka, tier_name, count, &topic, error);
+		if (status != SEMEL_OK)
+			return status;
+		status = ensure_topic(kafka, tier_name, count, &topic, error);
+		if (status != SEMEL_OK)
+			return status;
 	}
-	return status;
+	return SEMEL_OK;
 }
 
-/* Who rebalances has members, and they may commit. */
+/* A group that rebalances has members, and these may commit. */
 static bool is_unanswered(rd_kafka_resp_err_t err)
 {
 	return semel_kafka_is_transient(err) && err != RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS;
@@ -124,10 +129,10 @@ static void set_start_committed(struct semel_kafka *kafka,
 	}
 }
 
-/* refused_out: others of the group are at work, and only its members may commit. */
-static semel_status commit_begin(struct semel_kafka *kafka,
-				 rd_kafka_topic_partition_list_t *partitions, bool *refused_out,
-				 semel_error *error)
+/* refused_out: the group has members, and only these may commit. */
+static semel_status commit_start_offsets(struct semel_kafka *kafka,
+					 rd_kafka_topic_partition_list_t *partitions,
+					 bool *refused_out, semel_error *error)
 {
 	const struct semel_kafka_library *library = kafka->library;
 	semel_status status = semel_kafka_read_committed(kafka, kafka->consumer, partitions, error);
@@ -139,19 +144,24 @@ static semel_status commit_begin(struct semel_kafka *kafka,
 		if (partitions->elems[i].offset < 0)
 			library->topic_partition_list_add(uncommitted, partitions->elems[i].topic,
 							  partitions->elems[i].partition);
-	if (uncommitted->cnt > 0)
+	rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR_NO_ERROR;
+	if (uncommitted->cnt > 0) {
 		status = semel_kafka_set_start_offsets(kafka, uncommitted, error);
-	rd_kafka_resp_err_t err = uncommitted->cnt > 0 && status == SEMEL_OK
-					  ? semel_kafka_commit_sync(kafka, uncommitted)
-					  : RD_KAFKA_RESP_ERR_NO_ERROR;
+		if (status != SEMEL_OK)
+			goto destroy_list;
+		err = semel_kafka_commit_sync(kafka, uncommitted);
+	}
 	*refused_out = err != RD_KAFKA_RESP_ERR_NO_ERROR;
-	if (!err && status == SEMEL_OK)
+	if (!err)
 		set_start_committed(kafka, partitions);
-	if (is_unanswered(err))
-		status = semel_kafka_call_failed(kafka, err, "say where the group begins", error);
-	else if (err)
-		semel_logf(SEMEL_LOG_DEBUG, "kafka: where %s begins was not committed: %s",
-			   kafka->scope, library->err2str(err));
+	else if (is_unanswered(err))
+		status = semel_kafka_call_failed(kafka, err, "commit start offsets", error);
+	else
+		semel_log(SEMEL_LOG_DEBUG, "start offsets not committed, retrying as a member",
+			  &(struct semel_log_fields){ .consumer = kafka->scope,
+						      .error = library->err2str(err) });
+
+destroy_list:
 	library->topic_partition_list_destroy(uncommitted);
 	return status;
 }
@@ -167,16 +177,34 @@ static semel_status join(struct semel_kafka *kafka, const rd_kafka_topic_partiti
 	return err ? semel_kafka_call_failed(kafka, err, "subscribe", error) : SEMEL_OK;
 }
 
-/* As a member we may say where the group begins. */
+/* A member may commit the start offsets. */
 static semel_status commit_as_member(struct semel_kafka *kafka, semel_error *error)
 {
 	int64_t until_ms = semel_steady_ms(kafka->env) + SEMEL_KAFKA_CALL_MS;
-	semel_status status = semel_kafka_group_serve(kafka, error);
-	while (status == SEMEL_OK && !kafka->assigned && semel_steady_ms(kafka->env) < until_ms) {
+	for (;;) {
+		semel_status status = semel_kafka_group_serve(kafka, error);
+		if (status != SEMEL_OK)
+			return status;
+		if (kafka->assigned || semel_steady_ms(kafka->env) >= until_ms)
+			return semel_kafka_group_commit_now(kafka, error);
 		semel_sleep_us(10000);
-		status = semel_kafka_group_serve(kafka, error);
 	}
-	return status == SEMEL_OK ? semel_kafka_group_commit_now(kafka, error) : status;
+}
+
+static semel_status declare_all(struct semel_kafka *kafka,
+				const struct semel_subscribe_options *options,
+				rd_kafka_topic_partition_list_t *names,
+				rd_kafka_topic_partition_list_t *partitions, semel_error *error)
+{
+	for (size_t i = 0; options->topics[i]; i++) {
+		if (semel_string_is_repeated(options->topics, i))
+			continue;
+		semel_status status =
+			declare(kafka, options->topics[i], options, names, partitions, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return SEMEL_OK;
 }
 
 semel_status semel_kafka_subscribe(struct semel_broker *broker,
@@ -203,17 +231,19 @@ semel_status semel_kafka_subscribe(struct semel_broker *broker,
 		return status;
 	rd_kafka_topic_partition_list_t *names = library->topic_partition_list_new(8);
 	rd_kafka_topic_partition_list_t *partitions = library->topic_partition_list_new(32);
-	for (size_t i = 0; options->topics[i] && status == SEMEL_OK; i++)
-		if (!semel_string_is_repeated(options->topics, i))
-			status = declare(kafka, options->topics[i], options, names, partitions,
-					 error);
 	bool refused = false;
-	if (status == SEMEL_OK)
-		status = commit_begin(kafka, partitions, &refused, error);
-	if (status == SEMEL_OK && !options->declare_only)
-		status = join(kafka, names, error);
-	if (status == SEMEL_OK && !options->declare_only && refused)
-		status = commit_as_member(kafka, error);
+	status = declare_all(kafka, options, names, partitions, error);
+	if (status != SEMEL_OK)
+		goto destroy_lists;
+	status = commit_start_offsets(kafka, partitions, &refused, error);
+	if (status != SEMEL_OK || options->declare_only)
+		goto destroy_lists;
+	status = join(kafka, names, error);
+	if (status != SEMEL_OK || !refused)
+		goto destroy_lists;
+	status = commit_as_member(kafka, error);
+
+destroy_lists:
 	library->topic_partition_list_destroy(names);
 	library->topic_partition_list_destroy(partitions);
 	return status;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who reads which retry topics: who has partition P of a topic reads partition P of each of its
- * retry topics too, so that an aggregate's retries come to where its events come. Where a retry
- * topic has more partitions than the topic, they go round.
+/* Which consumer reads which retry topics: the owner of partition P of a topic reads partition P of
+ * each of its retry topics too, so that an aggregate's retries come to where its events come. Where
+ * a retry topic has more partitions than the topic, the owners follow modulo.
  *
- * A process writes to as many retry topics as its longest delay needs, and reads all that there
- * are: others may have longer delays, or it had them itself before it was started again. */
+ * A process writes to as many retry topics as its longest delay needs, and reads all that exist:
+ * other processes may have longer delays, or it had them itself before it was restarted. */
 #include "base/error.h"
 #include "base/text.h"
 #include "broker/kafka/kafka.h"
@@ -28,7 +28,7 @@ uint32_t semel_kafka_tier_of(const struct semel_kafka *kafka, const char *topic,
 	return (uint32_t)tier;
 }
 
-/* The handle does not stay: librdkafka would go on asking for a topic that is not there. */
+/* The handle is not kept: librdkafka would go on requesting a topic that is missing. */
 static rd_kafka_resp_err_t ask_count(struct semel_kafka *kafka, const char *full, int wait_ms,
 				     uint32_t *partitions_out)
 {
@@ -66,7 +66,7 @@ bool semel_kafka_count_partitions(struct semel_kafka *kafka, const char *name, i
 	struct semel_kafka_topic *known = semel_kafka_topic_find(kafka, name);
 	if (known && known->partitions > 0 && *partitions_out > known->partitions)
 		known->partitions = *partitions_out; /* some were added */
-	/* one that we may not see is none of ours */
+	/* a topic without the right to describe it is none of ours */
 	return !semel_kafka_is_transient(err) || err == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
 }
 
@@ -76,7 +76,7 @@ struct tier {
 	uint32_t partitions, retries;
 };
 
-/* count: of the list, without what is added. */
+/* count: entries of the list, without those that are added. */
 static void add_partitions(struct semel_kafka *kafka, rd_kafka_topic_partition_list_t *list,
 			   int count, const struct tier *tier)
 {
@@ -95,25 +95,29 @@ static semel_status add_topic(struct semel_kafka *kafka, rd_kafka_topic_partitio
 {
 	const char *own = semel_kafka_own_name(kafka, topic);
 	struct tier tier = { .topic = topic };
-	bool told = semel_kafka_count_partitions(kafka, own, until_ms, &tier.partitions);
-	semel_status status = SEMEL_OK;
+	if (!semel_kafka_count_partitions(kafka, own, until_ms, &tier.partitions))
+		goto unanswered;
 	if (tier.partitions == 0)
 		tier.partitions = 1;
-	for (uint32_t i = 1; i <= SEMEL_KAFKA_TIERS && told && status == SEMEL_OK; i++) {
+	for (uint32_t i = 1; i <= SEMEL_KAFKA_TIERS; i++) {
 		char name[SEMEL_KAFKA_NAME_SIZE];
-		status = semel_kafka_tier_name(kafka->scope, own, i, name, error);
-		if (status == SEMEL_OK)
-			told = semel_kafka_count_partitions(kafka, name, until_ms, &tier.retries);
-		tier.full = status == SEMEL_OK ? semel_kafka_full_name(kafka, name) : NULL;
+		semel_status status = semel_kafka_tier_name(kafka->scope, own, i, name, error);
+		if (status != SEMEL_OK)
+			return status;
+		bool answered = semel_kafka_count_partitions(kafka, name, until_ms, &tier.retries);
+		tier.full = semel_kafka_full_name(kafka, name);
 		if (tier.full)
 			add_partitions(kafka, list, count, &tier);
 		free(tier.full);
+		if (!answered)
+			goto unanswered;
 	}
-	if (status == SEMEL_OK && !told)
-		status = semel_error_set(error, SEMEL_OUTAGE,
-					 "%s does not tell of the retry topics of %s",
-					 kafka->address, own);
-	return status;
+	return SEMEL_OK;
+
+unanswered:
+	return semel_error_set(error, SEMEL_OUTAGE,
+			       "%s does not answer for the retry topics of %s (try again)",
+			       kafka->address, own);
 }
 
 static bool is_repeated(const rd_kafka_topic_partition_list_t *list, int at)
@@ -127,17 +131,19 @@ static bool is_repeated(const rd_kafka_topic_partition_list_t *list, int at)
 semel_status semel_kafka_tiers_add(struct semel_kafka *kafka, rd_kafka_topic_partition_list_t *list,
 				   int64_t until_ms, semel_error *error)
 {
-	semel_status status = SEMEL_OK;
 	int count = list->cnt;
-	for (int i = 0; i < count && status == SEMEL_OK; i++) {
+	for (int i = 0; i < count; i++) {
 		char *topic = is_repeated(list, i) ? NULL : strdup(list->elems[i].topic);
-		if (topic) /* the list may move when it grows */
-			status = add_topic(
-				kafka, list, count, topic,
-				until_ms > 0 ? until_ms : semel_kafka_call_deadline(kafka), error);
+		if (!topic) /* a copy, because the list may move when it grows */
+			continue;
+		semel_status status = add_topic(
+			kafka, list, count, topic,
+			until_ms > 0 ? until_ms : semel_kafka_call_deadline(kafka), error);
 		free(topic);
+		if (status != SEMEL_OK)
+			return status;
 	}
-	return status;
+	return SEMEL_OK;
 }
 
 int32_t semel_kafka_topic_partition_of(const rd_kafka_topic_partition_t *entry)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What stands at the cluster, by name:
+/* What is at the cluster, by name:
  *
- *   topic T          the topic T, made with the broker's defaults when it is missing
+ *   topic T          the topic T, created with the cluster's defaults when it is missing
  *   subscription S   the consumer group S
- *   its retries      topics T.S.retry.1 …, as many partitions as T: the first for what is to come
- *                    at once, the others for longer and longer delays
+ *   its retries      topics T.S.retry.1 …, with as many partitions as T: the first for events that
+ *                    are due at once, the others for longer and longer delays
  *
- * In a retry topic a record waits for the time in its header semel-due, and so do those behind it.
- * Delays of one topic are alike, so that nobody waits much longer than he has to.
+ * In a retry topic a record waits until the time in its header semel-due, and so do those behind
+ * it. The delays in one topic are similar, so that no record waits much longer than it has to.
  */
 #include "base/error.h"
 #include "broker/kafka/kafka.h"
@@ -76,7 +76,7 @@ static bool is_topic_name(const char *name)
 	       strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
 }
 
-/* ---- the ones we know ------------------------------------------------------------------------ */
+/* ---- known topics --------------------------------------------------------------------------- */
 
 struct semel_kafka_topic *semel_kafka_topic_find(struct semel_kafka *kafka, const char *name)
 {
@@ -138,9 +138,9 @@ void semel_kafka_topics_free(struct semel_kafka *kafka)
 	free(kafka->topics);
 }
 
-/* ---- asking ---------------------------------------------------------------------------------- */
+/* ---- querying -------------------------------------------------------------------------------- */
 
-/* Its partitions are 0 when it is not there, or not yet. */
+/* Its partitions are 0 when it is missing. */
 static rd_kafka_resp_err_t read_metadata(const struct rd_kafka_metadata *metadata,
 					 struct semel_kafka_topic *known)
 {
@@ -158,7 +158,7 @@ static rd_kafka_resp_err_t read_metadata(const struct rd_kafka_metadata *metadat
 	return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
-/* That it is not there is an answer here. */
+/* That a topic is missing is a final answer here. */
 static bool is_transient_answer(rd_kafka_resp_err_t err)
 {
 	return semel_kafka_is_transient(err) && err != RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
@@ -185,7 +185,7 @@ static semel_status query_topic(struct semel_kafka *kafka, struct semel_kafka_to
 		library->metadata_destroy(metadata);
 	} while ((err || is_transient_answer(*err_out)) &&
 		 semel_kafka_retry_call(kafka, err ? err : *err_out, until_ms));
-	return err ? semel_kafka_call_failed(kafka, err, "ask for a topic", error) : SEMEL_OK;
+	return err ? semel_kafka_call_failed(kafka, err, "query a topic", error) : SEMEL_OK;
 }
 
 static semel_status set_refusal_error(struct semel_kafka *kafka,
@@ -194,23 +194,23 @@ static semel_status set_refusal_error(struct semel_kafka *kafka,
 {
 	if (err == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED)
 		return semel_error_set(error, SEMEL_NACKED,
-				       "we have no right to use the topic %s (give the user WRITE "
-				       "and DESCRIBE on it)",
+				       "no right to use topic %s (grant the user WRITE and "
+				       "DESCRIBE on it)",
 				       topic->name);
 	if (err == RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE)
 		return semel_error_set(error, SEMEL_OUTAGE,
-				       "the topic %s has no leader at %s (is a broker away? try: "
-				       "semel doctor)",
+				       "topic %s has no leader at %s (are all brokers running? "
+				       "try: semel doctor)",
 				       topic->name, kafka->address);
 	if (is_transient_answer(err))
 		return semel_kafka_call_failed(kafka, err, "use a topic", error);
 	if (err == RD_KAFKA_RESP_ERR_TOPIC_EXCEPTION)
-		return semel_error_set(error, SEMEL_INVALID, "%.100s is no name of a topic",
+		return semel_error_set(error, SEMEL_INVALID, "%.100s is not a valid topic name",
 				       topic->name);
 	return semel_error_set(
-		error, SEMEL_UNROUTABLE, "the topic %s is not there (%s)%s", topic->name,
+		error, SEMEL_UNROUTABLE, "topic %s not found (%s)%s", topic->name,
 		kafka->library->err2str(err),
-		kafka->settings.create_topics ? "" : ": create it, or leave out create-topics=no");
+		kafka->settings.create_topics ? "" : ": create it, or remove create-topics=no");
 }
 
 semel_status semel_kafka_topic_lookup(struct semel_kafka *kafka, const char *name,
@@ -224,15 +224,16 @@ semel_status semel_kafka_topic_lookup(struct semel_kafka *kafka, const char *nam
 	    semel_steady_ms(kafka->env) < (*topic_out)->missing_until_ms)
 		return SEMEL_OK;
 	semel_status status = query_topic(kafka, *topic_out, &err, error);
-	if (status == SEMEL_OK && (*topic_out)->partitions == 0 && !is_transient_answer(err))
+	if (status != SEMEL_OK)
+		return status;
+	if ((*topic_out)->partitions == 0 && !is_transient_answer(err))
 		(*topic_out)->missing_until_ms = semel_steady_ms(kafka->env) + MISSING_MS;
-	if (status == SEMEL_OK &&
-	    (err == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED || is_transient_answer(err)))
+	if (err == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED || is_transient_answer(err))
 		return set_refusal_error(kafka, *topic_out, err, error);
-	return status;
+	return SEMEL_OK;
 }
 
-/* ---- making ---------------------------------------------------------------------------------- */
+/* ---- creating -------------------------------------------------------------------------------- */
 
 static rd_kafka_resp_err_t result_of(struct semel_kafka *kafka, rd_kafka_event_t *event, char *text,
 				     size_t size)
@@ -252,7 +253,7 @@ static rd_kafka_resp_err_t result_of(struct semel_kafka *kafka, rd_kafka_event_t
 	return err;
 }
 
-/* Asks once. */
+/* One request. */
 static rd_kafka_resp_err_t request_create(struct semel_kafka *kafka, const char *name,
 					  uint32_t partitions, char *text, size_t size)
 {
@@ -294,11 +295,11 @@ static bool has_brokers(struct semel_kafka *kafka, int64_t until_ms)
 	return some;
 }
 
-/* One that was made by a question whose answer was lost is there already, and is found.
+/* A topic that was created by a request whose answer was lost exists already, and is found.
  *
- * A broker answers a moment before its cluster counts it, and a moment after that: if it is the
- * only one, no topic can have its replicas then. So that there are too few is believed when there
- * were some before it was asked, and not in the first moment. */
+ * A broker answers a moment before its cluster counts it, and a moment after it stopped being
+ * counted: if it is the only one, no topic can have its replicas then. So that there are too few
+ * brokers is believed only when there were some before the request, and not in the first moment. */
 static rd_kafka_resp_err_t create(struct semel_kafka *kafka, const char *name, uint32_t partitions,
 				  char *text, size_t size)
 {
@@ -315,21 +316,20 @@ static rd_kafka_resp_err_t create(struct semel_kafka *kafka, const char *name, u
 	return err;
 }
 
-/* A topic that was made is known to all brokers a little later. */
+/* All brokers know a created topic a little later. */
 static semel_status await_topic(struct semel_kafka *kafka, struct semel_kafka_topic *topic,
 				semel_error *error)
 {
 	int64_t until_ms = semel_steady_ms(kafka->env) + APPEAR_MS;
 	rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR_NO_ERROR;
-	semel_status status = query_topic(kafka, topic, &err, error);
-	while (status == SEMEL_OK && topic->partitions == 0 &&
-	       semel_steady_ms(kafka->env) < until_ms) {
+	for (;;) {
+		semel_status status = query_topic(kafka, topic, &err, error);
+		if (status != SEMEL_OK || topic->partitions > 0)
+			return status;
+		if (semel_steady_ms(kafka->env) >= until_ms)
+			return set_refusal_error(kafka, topic, err, error);
 		semel_sleep_us(10000);
-		status = query_topic(kafka, topic, &err, error);
 	}
-	if (status == SEMEL_OK && topic->partitions == 0)
-		return set_refusal_error(kafka, topic, err, error);
-	return status;
 }
 
 static semel_status make(struct semel_kafka *kafka, struct semel_kafka_topic *topic,
@@ -339,24 +339,24 @@ static semel_status make(struct semel_kafka *kafka, struct semel_kafka_topic *to
 	rd_kafka_resp_err_t err = create(kafka, topic->full, partitions, text, sizeof(text));
 	switch (err) {
 	case RD_KAFKA_RESP_ERR_NO_ERROR:
-		semel_logf(SEMEL_LOG_INFO, "made the topic %s", topic->name);
+		semel_log(SEMEL_LOG_INFO, "topic created",
+			  &(struct semel_log_fields){ .topic = topic->name });
 		return await_topic(kafka, topic, error);
 	case RD_KAFKA_RESP_ERR_TOPIC_ALREADY_EXISTS:
-	case RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE: /* perhaps it makes topics that are asked for
-						      */
+	case RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE: /* it may create them itself */
 		return await_topic(kafka, topic, error);
 	case RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED:
 	case RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED:
 		return semel_error_set(error, SEMEL_UNROUTABLE,
-				       "the topic %s is not there, and we have no right to create "
-				       "it: create it",
+				       "topic %s not found, and the user has no right to create it "
+				       "(create it, or grant CREATE)",
 				       topic->name);
 	default:
 		if (semel_kafka_is_transient(err))
 			return semel_kafka_call_failed(kafka, err, "create a topic", error);
 		return semel_error_set(error, SEMEL_UNROUTABLE,
-				       "the topic %s is not there, and cannot be created: %s",
-				       topic->name, text);
+				       "topic %s not found, and cannot be created: %s", topic->name,
+				       text);
 	}
 }
 
@@ -376,9 +376,9 @@ static bool do_leaders_answer(struct semel_kafka *kafka, const struct semel_kafk
 	return answer;
 }
 
-/* Who is named as a leader may only just be becoming it, and would refuse a batch and take the next
- * (publish.c). Where a topic that was there before has lost one, it is not waited for: see stall.c.
- */
+/* A leader that the metadata name may only just be becoming it, and would refuse a batch and accept
+ * the next one (publish.c). An existing topic that has lost a leader is not waited for: see
+ * stall.c. */
 static void await_leaders(struct semel_kafka *kafka, const struct semel_kafka_topic *topic)
 {
 	int64_t until_ms = semel_steady_ms(kafka->env) + LEADERS_MS;
@@ -386,12 +386,32 @@ static void await_leaders(struct semel_kafka *kafka, const struct semel_kafka_to
 		semel_sleep_us(10000);
 }
 
+static semel_status create_if_missing(struct semel_kafka *kafka, struct semel_kafka_topic *topic,
+				      uint32_t partitions, semel_error *error)
+{
+	rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR_NO_ERROR;
+	semel_status status = query_topic(kafka, topic, &err, error);
+	if (status != SEMEL_OK)
+		return status;
+	bool missing = topic->partitions == 0;
+	if (missing &&
+	    (err != RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART || !kafka->settings.create_topics))
+		return set_refusal_error(kafka, topic, err, error);
+	if (missing) {
+		status = make(kafka, topic, partitions, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	if (missing || topic->has_leaders)
+		await_leaders(kafka, topic);
+	return SEMEL_OK;
+}
+
 semel_status semel_kafka_topic_ensure(struct semel_kafka *kafka, const char *name,
 				      uint32_t partitions, struct semel_kafka_topic **topic_out,
 				      semel_error *error)
 {
 	struct semel_kafka_topic *topic = *topic_out = topic_of(kafka, name);
-	rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR_NO_ERROR;
 	if (!topic)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a topic");
 	if (topic->partitions > 0)
@@ -400,20 +420,14 @@ semel_status semel_kafka_topic_ensure(struct semel_kafka *kafka, const char *nam
 		return semel_error_set(error, topic->refusal, "%s", topic->reason);
 	if (!is_topic_name(topic->full))
 		return semel_error_set(error, SEMEL_INVALID,
-				       "%.100s is no name of a Kafka topic (letters, digits, and "
-				       "._- are allowed)",
+				       "%.100s is not a valid topic name of Kafka (use letters, "
+				       "digits and ._-)",
 				       name);
 	semel_error why = { 0 };
-	semel_status status = query_topic(kafka, topic, &err, &why);
-	bool missing = status == SEMEL_OK && topic->partitions == 0;
-	if (missing)
-		status = err == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART &&
-					 kafka->settings.create_topics
-				 ? make(kafka, topic, partitions, &why)
-				 : set_refusal_error(kafka, topic, err, &why);
-	if (status == SEMEL_OK && (missing || topic->has_leaders))
-		await_leaders(kafka, topic);
+	semel_status status = create_if_missing(kafka, topic, partitions, &why);
+	if (status == SEMEL_OK)
+		return SEMEL_OK;
 	if (status == SEMEL_UNROUTABLE || status == SEMEL_NACKED)
 		semel_kafka_topic_refuse(kafka, topic, status, why.text);
-	return status == SEMEL_OK ? SEMEL_OK : semel_error_set(error, status, "%s", why.text);
+	return semel_error_set(error, status, "%s", why.text);
 }

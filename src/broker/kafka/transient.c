@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which answers pass by themselves, and how long they are waited for.
+/* Which errors are transient, and how long a call is repeated.
  *
- * - A broker that stops, starts or hands over says so, and librdkafka says so of one that it has
- *   lost: a moment later the same question is answered. librdkafka asks twice more at most, and
- *   after NOT_COORDINATOR not at all: it only looks for the coordinator, and tells the caller.
- * - A call has SEMEL_KAFKA_CALL_MS for all of its questions, and one question half of it: put to a
- *   broker that is gone it waits for that one; asked anew it goes to whoever has taken over.
+ * - A broker that stops, starts or hands over answers so, and librdkafka reports so of one that it
+ *   has lost: a moment later the same request succeeds. librdkafka repeats a request twice at most,
+ *   and after NOT_COORDINATOR never: it only looks for the coordinator, and returns the error.
+ * - A call has SEMEL_KAFKA_CALL_MS for all of its requests, and one request half of it: sent to a
+ *   broker that is unreachable, it waits for that one; repeated, it goes to its successor.
  */
 #include "base/error.h"
 #include "broker/kafka/kafka.h"
@@ -81,7 +81,7 @@ bool semel_kafka_retry_call(const struct semel_kafka *kafka, rd_kafka_resp_err_t
 	int64_t left_ms = until_ms - semel_steady_ms(kafka->env);
 	if (!semel_kafka_is_transient(err) || left_ms <= 0)
 		return false;
-	/* longer and longer: many may ask a broker that has just begun */
+	/* longer and longer: many clients may ask a broker that has just started */
 	int64_t pause_ms = (SEMEL_KAFKA_CALL_MS - left_ms) / 10;
 	if (pause_ms < PAUSE_MIN_MS)
 		pause_ms = PAUSE_MIN_MS;
@@ -89,7 +89,7 @@ bool semel_kafka_retry_call(const struct semel_kafka *kafka, rd_kafka_resp_err_t
 	return true;
 }
 
-/* Of a partition that has a passing answer nothing is known: it is not one without an offset. */
+/* A partition with a transient error is unknown, which is not the same as without an offset. */
 static rd_kafka_resp_err_t transient_of(const rd_kafka_topic_partition_list_t *list)
 {
 	for (int i = 0; i < list->cnt; i++)
@@ -139,8 +139,8 @@ semel_status semel_kafka_resolve_offsets(struct semel_kafka *kafka, rd_kafka_t *
 	return err ? semel_kafka_call_failed(kafka, err, "read the offsets", error) : SEMEL_OK;
 }
 
-/* librdkafka waits by itself for a coordinator that is away, and longer than is good at an end; it
- * is asked again only after what a broker has answered. */
+/* librdkafka itself waits for an unreachable coordinator, and too long for a shutdown; the commit
+ * is repeated only after a broker has answered. */
 rd_kafka_resp_err_t semel_kafka_commit_sync(struct semel_kafka *kafka,
 					    const rd_kafka_topic_partition_list_t *list)
 {
