@@ -87,7 +87,7 @@ struct semel_offset_store {
 	 * LEASE_LOST: another consumer reads it; ask again later. */
 	semel_status (*acquire)(void *user, const char *topic, int32_t partition, bool granted,
 				int64_t *next_out, semel_error *error);
-	/* Of an acquired partition: the last event settled before its offset, by which the broker
+	/* Of an acquired partition: the last event processed before its offset, by which the broker
 	 * can check that the log is still the same. */
 	struct semel_anchor (*anchor)(void *user, const char *topic, int32_t partition);
 	/* Of an acquired partition: its log was replaced, and is read on from next; what was
@@ -184,7 +184,7 @@ typedef semel_status semel_broker_fetch_fn(struct semel_broker *broker, uint32_t
 typedef semel_status semel_broker_ack_fn(struct semel_broker *broker,
 					 const struct semel_delivery *deliveries, size_t count,
 					 semel_error *error);
-/* For brokers that do not tell others what a consumer has in flight (in_flight_unknown): what this
+/* For brokers that do not report what other consumers have in flight (in_flight_unknown): what this
  * connection was sent and has not acked, fetched or not. */
 typedef uint64_t semel_broker_count_in_flight_fn(struct semel_broker *broker);
 /* Everything fetched and not acked is delivered again, in order. At a broker that counts deliveries

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Is it still the same log?
  *
- * A topic that was deleted and created again begins at 0, and librdkafka 2.0 does not tell the new
- * log from the old one; neither does it for a log that has lost its end by an unclean election. A
- * reader that continues at its offset skips everything before it. So a log is identified by
- * records:
+ * A topic that was deleted and created again begins at 0, and librdkafka 2.0 does not distinguish
+ * the new log from the old one; neither does it for a log that has lost its end by an unclean
+ * election. A reader that continues at its offset skips everything before it. So a log is
+ * identified by records:
  *
  * - An anchor is an offset and a hash of the record there. A commit carries two
  *   (commit_metadata.c), and the offset store has one: they have to be found before anything of an

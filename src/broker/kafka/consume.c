@@ -230,8 +230,8 @@ static semel_status fetch_all(struct semel_kafka *kafka, struct batch *batch, se
 
 static void clear_event_fd(const struct semel_kafka *kafka)
 {
-	uint64_t rung;
-	if (kafka->wake && read(kafka->event_fd, &rung, sizeof(rung)) < 0)
+	uint64_t count;
+	if (kafka->wake && read(kafka->event_fd, &count, sizeof(count)) < 0)
 		return; /* nothing was signalled */
 }
 

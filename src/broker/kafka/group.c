@@ -519,7 +519,7 @@ static bool can_close(struct semel_kafka *kafka)
 	       !semel_kafka_group_join_was_answered(kafka);
 }
 
-/* An unreachable cluster is not told. */
+/* An unreachable cluster gets no request to leave. */
 void semel_kafka_group_leave(struct semel_kafka *kafka)
 {
 	const struct semel_kafka_library *library = kafka->library;

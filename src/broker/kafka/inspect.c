@@ -23,8 +23,8 @@ static void count(const struct semel_kafka *kafka, const struct semel_kafka_offs
 {
 	uint64_t waiting = (uint64_t)(range->end - range->from);
 	if (range->assignment) {
-		uint64_t settled = semel_kafka_assignment_acked_ahead(range->assignment);
-		waiting -= settled < waiting ? settled : waiting;
+		uint64_t acked = semel_kafka_assignment_acked_ahead(range->assignment);
+		waiting -= acked < waiting ? acked : waiting;
 		if (waiting == 0 && range->assignment->unverified)
 			waiting = 1; /* not known before the check */
 	}

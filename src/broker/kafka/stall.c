@@ -163,9 +163,9 @@ static void mark_stalled(struct semel_kafka *kafka, const struct semel_kafka_top
 			 uint32_t number, int64_t now_ms)
 {
 	struct semel_kafka_partition *partition = &topic->partition_states[number];
-	bool anew = partition->stalled_ms == 0;
+	bool first = partition->stalled_ms == 0;
 	int64_t pause_ms = PAUSE_MIN_MS;
-	if (anew)
+	if (first)
 		partition->stalled_ms = now_ms;
 	else
 		partition->probe_count++;
@@ -175,7 +175,7 @@ static void mark_stalled(struct semel_kafka *kafka, const struct semel_kafka_top
 	partition->probe_ms = now_ms + (pause_ms < PAUSE_MAX_MS ? pause_ms : PAUSE_MAX_MS);
 	kafka->resend.stalled = true;
 	set_stalled_metric(topic, (int32_t)number, true);
-	semel_log(anew ? SEMEL_LOG_WARN : SEMEL_LOG_DEBUG, "partition stalled, its events wait",
+	semel_log(first ? SEMEL_LOG_WARN : SEMEL_LOG_DEBUG, "partition stalled, its events wait",
 		  &(struct semel_log_fields){ .topic = topic->name,
 					      .partition = (int32_t)number,
 					      .offset = -1,

@@ -16,7 +16,7 @@
 bool semel_kafka_is_transient(rd_kafka_resp_err_t err)
 {
 	switch (err) {
-	/* librdkafka's: nobody is there, or it does not know yet who is */
+	/* librdkafka's own: no broker is reachable, or it does not know yet which one to ask */
 	case RD_KAFKA_RESP_ERR__TRANSPORT:
 	case RD_KAFKA_RESP_ERR__RESOLVE:
 	case RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN:
@@ -26,8 +26,7 @@ bool semel_kafka_is_transient(rd_kafka_resp_err_t err)
 	case RD_KAFKA_RESP_ERR__WAIT_COORD:
 	case RD_KAFKA_RESP_ERR__WAIT_CACHE:
 	case RD_KAFKA_RESP_ERR__RETRY:
-	/* a topic that was just made is known to all a little later, and has leaders a little later
-	 */
+	/* all brokers know a created topic a little later, and its leaders later still */
 	case RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC:
 	case RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION:
 	case RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART:
@@ -40,18 +39,18 @@ bool semel_kafka_is_transient(rd_kafka_resp_err_t err)
 	case RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS:
 	case RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS_AFTER_APPEND:
 	case RD_KAFKA_RESP_ERR_LISTENER_NOT_FOUND:
-	/* another one does it now, or is about to */
+	/* another broker does it now, or soon */
 	case RD_KAFKA_RESP_ERR_NOT_COORDINATOR:
 	case RD_KAFKA_RESP_ERR_COORDINATOR_NOT_AVAILABLE:
 	case RD_KAFKA_RESP_ERR_COORDINATOR_LOAD_IN_PROGRESS:
 	case RD_KAFKA_RESP_ERR_NOT_CONTROLLER:
-	/* it is busy with something */
+	/* it is busy */
 	case RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS:
 	case RD_KAFKA_RESP_ERR_REASSIGNMENT_IN_PROGRESS:
 	case RD_KAFKA_RESP_ERR_CONCURRENT_TRANSACTIONS:
 	case RD_KAFKA_RESP_ERR_UNSTABLE_OFFSET_COMMIT:
 	case RD_KAFKA_RESP_ERR_THROTTLING_QUOTA_EXCEEDED:
-	/* or ends */
+	/* it is stopping */
 	case RD_KAFKA_RESP_ERR_REQUEST_TIMED_OUT:
 	case RD_KAFKA_RESP_ERR_BROKER_NOT_AVAILABLE:
 	case RD_KAFKA_RESP_ERR_NETWORK_EXCEPTION:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How much waits for a scope, whether one event does, and what a subscription lacks. Reads only,
- * over all partitions, whoever owns them. */
+ * over all partitions, no matter which consumer owns them. */
 #include "base/error.h"
 #include "broker/local/local.h"
 

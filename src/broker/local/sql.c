@@ -113,7 +113,8 @@ static const struct statement statements[SEMEL_LOCAL_SQL_COUNT] = {
 					     "delayed_fetched_to = max(delayed_fetched_to, ?5) "
 					     "WHERE subscription = ?1 AND partition = ?2 "
 					     "AND epoch = ?3 AND owner = ?6" },
-	/* Entries written into the log by hand are not counted in appended: settled stays below. */
+	/* Entries written into the log by hand are not counted in appended: settled must not exceed
+	   it. */
 	[SEMEL_LOCAL_CURSOR_MOVE] = { "move a cursor",
 				      "UPDATE semel_share SET cursor = ?4, "
 				      "settled = min(settled + ?5, (SELECT appended "
@@ -324,7 +325,8 @@ void semel_local_event_bind(struct semel_local *local, enum semel_local_sql whic
 	sqlite3_bind_int64(statement, at++, metadata->replay);
 }
 
-/* A NULL that stands for no memory is told from one in the file by its length. */
+/* A text without data but with a length is one for which there was no memory; a NULL in the file
+ * has no length. */
 static bool is_out_of_memory(struct semel_text text)
 {
 	return text.data == NULL && text.length > 0;
