@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A offset_store of offsets for the tests of brokers, in memory that child processes share. The
+/* An offset store for the tests of brokers, in memory that child processes share. The
  * steps call it; a broker that keeps its readers' places itself takes no notice. */
 #ifndef SEMEL_TESTS_BROKER_KEEPER_H
 #define SEMEL_TESTS_BROKER_KEEPER_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The contract of the slot remove, for drivers that have it. */
+/* The contract of the function remove, for drivers that have it. */
 #include "contract/broker_steps.h"
 #include "contract/broker_suite.h"
 

@@ -624,8 +624,8 @@ static void a_silent_consumer_loses_its_share_and_its_late_ack_is_refused(void *
 {
 	(void)state;
 	if (!suite->has_leases)
-		STEPS_SKIP(
-			"a consumer of this broker has its share as long as its connection lives");
+		STEPS_SKIP("a consumer of this broker has its assignment as long as its connection "
+			   "lives");
 	struct steps_subscription how = { .scope = "billing", .lease_ms = 60000 };
 	struct semel_broker *silent = steps_open(url), *other = steps_open(url);
 	struct steps_haul *late = steps_haul_new(), *haul = steps_haul_new();

@@ -20,20 +20,20 @@ struct broker_suite_factory {
 	size_t refused_payload_size;
 	/* The driver's time is that of semel_env, so that tests may let it pass without waiting. */
 	bool follows_env;
-	/* A consumer that is silent for lease_ms loses its share. */
+	/* A consumer that is silent for lease_ms loses its assignments. */
 	bool has_leases;
 	/* Nothing is kept for a subscription that is not there yet, so those that a test reads
 	 * later are made before it. */
 	bool forgets_unread;
 	/* What another consumer had in its hands comes as if it were new. */
 	bool forgets_deliveries;
-	/* A topic is one share: one consumer of a scope works, the others stand by. */
+	/* A topic is one assignment: one consumer of a scope works, the others stand by. */
 	bool stands_by;
 };
 
 /* Runs all tests; the number of those that failed. */
 int broker_suite_run(const struct broker_suite_factory *factory);
-/* The same for the slot remove, of drivers that have it. */
+/* The same for the function remove, of drivers that have it. */
 int broker_remove_suite_run(const struct broker_suite_factory *factory);
 
 #endif

@@ -67,8 +67,8 @@ static void forget_metadata(const struct rd_kafka_metadata *metadata)
 	(void)metadata;
 }
 
-static rd_kafka_NewTopic_t *expected_topic(const char *name, int partitions, int replicas,
-					   char *text, size_t size)
+static rd_kafka_NewTopic_t *new_topic(const char *name, int partitions, int replicas, char *text,
+				      size_t size)
 {
 	(void)name;
 	(void)partitions;
@@ -78,7 +78,7 @@ static rd_kafka_NewTopic_t *expected_topic(const char *name, int partitions, int
 	return (rd_kafka_NewTopic_t *)&thing;
 }
 
-static void drop_expected_topic(rd_kafka_NewTopic_t *expected)
+static void destroy_new_topic(rd_kafka_NewTopic_t *expected)
 {
 	(void)expected;
 }
@@ -199,8 +199,8 @@ static const struct semel_kafka_library library = {
 	.topic_new = topic_new,
 	.metadata = show,
 	.metadata_destroy = forget_metadata,
-	.NewTopic_new = expected_topic,
-	.NewTopic_destroy = drop_expected_topic,
+	.NewTopic_new = new_topic,
+	.NewTopic_destroy = destroy_new_topic,
 	.AdminOptions_new = options_new,
 	.AdminOptions_set_request_timeout = options_set,
 	.AdminOptions_destroy = options_drop,

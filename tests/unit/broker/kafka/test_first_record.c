@@ -297,7 +297,7 @@ static void who_went_elsewhere_tells_that_there_are_more_partitions(void **state
 	assert_sent("01");
 }
 
-static void where_partitions_are_random_nobody_waits(void **state)
+static void where_partitions_are_random_no_event_waits(void **state)
 {
 	(void)state;
 	kafka.settings.forwarded[0] = random_setting;
@@ -332,7 +332,7 @@ int main(void)
 		TEST(a_partition_that_took_nothing_for_long_is_met_anew),
 		TEST(a_producer_that_is_made_anew_is_known_nowhere),
 		TEST(who_went_elsewhere_tells_that_there_are_more_partitions),
-		TEST(where_partitions_are_random_nobody_waits),
+		TEST(where_partitions_are_random_no_event_waits),
 		TEST(who_waited_stays_behind_one_that_was_refused),
 	};
 	return cmocka_run_group_tests_name("the first event at a partition", tests, NULL, NULL);

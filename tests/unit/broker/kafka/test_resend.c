@@ -377,7 +377,7 @@ static void the_event_at_fault_is_found_by_halves_and_the_others_are_taken(void 
 	(void)state;
 	offer_five();
 	answer("01234", REFUSED);
-	assert_sent("|0"); /* of two, the first introduces the producer */
+	assert_sent("|0"); /* the first record goes alone */
 	answer("0", TAKEN);
 	assert_sent("1");
 	answer("1", TAKEN);
@@ -445,7 +445,7 @@ static void a_partition_without_a_leader_is_set_apart_and_tried_when_it_has_one(
 	assert_outcomes("5", SEMEL_STALLED);
 	played.partitions[1].leader = 1;
 	forward(1);
-	offer(6, "c1"); /* tries; others do not wait for it, but for its aggregate's */
+	offer(6, "c1"); /* the probe; only its aggregate's events wait for it */
 	offer(7, "d1");
 	offer(8, "c1");
 	poll();
@@ -471,7 +471,7 @@ static void one_that_gives_no_answer_is_set_apart_once_others_have_answered(void
 	assert_outcomes("0", SEMEL_STALLED);
 }
 
-static void who_has_no_answer_yet_stops_nobody_when_another_partition_is_set_apart(void **state)
+static void an_unanswered_partition_goes_on_when_another_one_stalls(void **state)
 {
 	(void)state;
 	played.partitions[1].leader = -1;
@@ -488,7 +488,7 @@ static void who_has_no_answer_yet_stops_nobody_when_another_partition_is_set_apa
 	assert_sent("012|13");
 }
 
-static void where_nobody_of_the_cluster_answers_nothing_is_set_apart(void **state)
+static void without_an_answer_of_the_cluster_no_partition_stalls(void **state)
 {
 	(void)state;
 	played.silent = true;
@@ -499,7 +499,7 @@ static void where_nobody_of_the_cluster_answers_nothing_is_set_apart(void **stat
 	assert_sent("0");
 }
 
-static void one_that_tries_in_vain_is_tried_less_and_less(void **state)
+static void failed_probes_become_less_frequent(void **state)
 {
 	(void)state;
 	offer(0, "a1");
@@ -535,9 +535,9 @@ int main(void)
 		TEST(what_is_offered_meanwhile_waits_and_a_sibling_of_the_refused_one_is_held),
 		TEST(a_partition_without_a_leader_is_set_apart_and_tried_when_it_has_one),
 		TEST(one_that_gives_no_answer_is_set_apart_once_others_have_answered),
-		TEST(who_has_no_answer_yet_stops_nobody_when_another_partition_is_set_apart),
-		TEST(where_nobody_of_the_cluster_answers_nothing_is_set_apart),
-		TEST(one_that_tries_in_vain_is_tried_less_and_less),
+		TEST(an_unanswered_partition_goes_on_when_another_one_stalls),
+		TEST(without_an_answer_of_the_cluster_no_partition_stalls),
+		TEST(failed_probes_become_less_frequent),
 	};
 	return cmocka_run_group_tests_name("a repair", tests, NULL, NULL);
 }

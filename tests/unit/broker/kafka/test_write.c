@@ -133,7 +133,7 @@ static void ids_of_another_length_get_headers_of_their_own(void **state)
 	outgoing("id-3", "a-1", "id-1001");
 }
 
-static void headers_of_a_library_that_nobody_knows_are_not_used_again(void **state)
+static void headers_of_an_unknown_library_version_are_not_used_again(void **state)
 {
 	(void)state;
 	struct semel_event event = { .id = SEMEL_TEXT("id-1"),
@@ -157,7 +157,7 @@ int main(void)
 		TEST(every_record_has_its_own_values_in_the_headers_of_another),
 		TEST(an_aggregate_id_may_have_another_length_than_the_one_before),
 		TEST(ids_of_another_length_get_headers_of_their_own),
-		TEST(headers_of_a_library_that_nobody_knows_are_not_used_again),
+		TEST(headers_of_an_unknown_library_version_are_not_used_again),
 	};
 	return cmocka_run_group_tests_name("events as records", tests, NULL, NULL);
 }

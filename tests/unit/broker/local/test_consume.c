@@ -354,7 +354,7 @@ static void prune_removes_what_all_have_settled_and_is_old(void **state)
 	steps_haul_free(haul);
 }
 
-static void prune_goes_by_age_where_nobody_has_subscribed(void **state)
+static void prune_goes_by_age_without_a_subscription(void **state)
 {
 	(void)state;
 	publish_events("a", 1, 10);
@@ -382,7 +382,7 @@ int main(void)
 		TEST(consumers_of_one_scope_may_read_different_topics),
 		TEST(a_subscription_needs_scope_topic_prefetch_and_lease),
 		TEST(prune_removes_what_all_have_settled_and_is_old),
-		TEST(prune_goes_by_age_where_nobody_has_subscribed),
+		TEST(prune_goes_by_age_without_a_subscription),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -85,7 +85,7 @@ static void a_file_that_is_no_database_is_refused_and_left_alone(void **state)
 	assert_int_equal(after.st_size, 30000);
 }
 
-static void a_database_of_somebody_else_is_refused(void **state)
+static void a_database_of_another_application_is_refused(void **state)
 {
 	(void)state;
 	run_sql("CREATE TABLE orders (id)");
@@ -146,7 +146,7 @@ int main(void)
 		TEST(a_url_that_cannot_be_right_is_a_wrong_configuration),
 		TEST(a_missing_folder_is_an_outage),
 		TEST(a_file_that_is_no_database_is_refused_and_left_alone),
-		TEST(a_database_of_somebody_else_is_refused),
+		TEST(a_database_of_another_application_is_refused),
 		TEST(a_file_of_a_newer_semel_is_refused),
 		TEST(many_processes_may_come_first_at_once),
 		TEST(the_file_is_in_wal_mode),
