@@ -223,6 +223,6 @@ def test_a_user_without_any_right_to_write_is_told(semel, tmp_path):
     Administrator(SERVER).create(topic)
     semel.publish("--topic", topic)
     said = semel.fails(78, "relay", "--drain", env=url_with(tmp_path, USER, PASSWORD))
-    assert "has the user its rights" in said and "authorization failed" in said
+    assert "the user's rights" in said and "authorization failed" in said
     # The cluster refuses the producer and the topic the event, whichever is asked first: the latter is an attempt.
     assert semel.sql("SELECT status FROM semel_outbox WHERE attempts <= 1") == [("NEW",)]
