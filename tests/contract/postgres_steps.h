@@ -111,12 +111,12 @@ static inline void assert_refused(PGconn *connection, const char *sql)
 	semel_libpq.clear(result);
 }
 
-/* How far the relay may pass by, as the lanes are looked at now. */
+/* How far the relay may advance, as the lanes are probed now. */
 static inline int64_t complete_seq(struct store_relay *relay)
 {
-	struct semel_lane_probe look = { .lane = 0 };
-	assert_ok(relay->store->driver->outbox->probe(relay->store, &look, 1, STORE_NOW, NULL));
-	return look.complete_seq;
+	struct semel_lane_probe probe = { .lane = 0 };
+	assert_ok(relay->store->driver->outbox->probe(relay->store, &probe, 1, STORE_NOW, NULL));
+	return probe.complete_seq;
 }
 
 static inline void wait_for_complete(struct store_relay *relay, int64_t seq)

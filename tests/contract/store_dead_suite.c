@@ -448,7 +448,7 @@ static void an_entry_that_came_back_since_it_was_read_is_not_replayed(void **sta
 	store_add_dead_letter(store, store_dead("d1", &event));
 	struct semel_dead_entry seen = get(store, "d1", arena);
 	struct semel_dead_entry back = store_dead("d2", &event);
-	back.replay_count = 1; /* somebody else replayed it, and it failed again */
+	back.replay_count = 1; /* another replay, which failed again */
 	store_add_dead_letter(store, back);
 	assert_int_equal(move(store, &seen, SEMEL_DEAD_REPLAYED), SEMEL_NOT_PENDING);
 	struct semel_dead_entry entry = get(store, "d1", arena);

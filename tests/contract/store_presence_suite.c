@@ -7,29 +7,30 @@
 
 #define BILLING SEMEL_TEXT("billing")
 
-/* What was told, as one line each. */
-struct told {
+/* What was visited, as one line each. */
+struct visited {
 	char lines[1024];
 	uint32_t count;
 	struct semel_presence last; /* without its texts */
 };
 
-static void presence_told(const struct semel_presence *presence, void *user)
+static void visit_presence(const struct semel_presence *presence, void *user)
 {
-	struct told *told = user;
-	size_t length = strlen(told->lines);
-	snprintf(told->lines + length, sizeof(told->lines) - length, "%s/%s %s\n",
+	struct visited *visited = user;
+	size_t length = strlen(visited->lines);
+	snprintf(visited->lines + length, sizeof(visited->lines) - length, "%s/%s %s\n",
 		 semel_text_shown(presence->scope), semel_text_shown(presence->owner),
 		 semel_text_shown_or(presence->reason, "-"));
-	told->count++;
-	told->last = *presence;
+	visited->count++;
+	visited->last = *presence;
 }
 
-static struct told presences(semel_store *store, struct semel_text scope)
+static struct visited presences(semel_store *store, struct semel_text scope)
 {
-	struct told told = { .count = 0 };
-	assert_ok(store->driver->upkeep->presence_each(store, scope, presence_told, &told, NULL));
-	return told;
+	struct visited visited = { .count = 0 };
+	assert_ok(
+		store->driver->upkeep->presence_each(store, scope, visit_presence, &visited, NULL));
+	return visited;
 }
 
 static struct semel_presence presence(struct semel_text scope, const char *owner)
@@ -48,11 +49,11 @@ static void a_consumer_has_one_row_that_it_keeps_up_to_date(void **state)
 	struct semel_presence mine = presence(BILLING, "me");
 	assert_int_equal(presences(store, BILLING).count, 0);
 	assert_ok(store->driver->upkeep->presence_put(store, &mine, NULL));
-	struct told told = presences(store, BILLING);
-	assert_string_equal(told.lines, "billing/me -\n");
-	assert_int_equal(told.last.in_flight, 3);
-	assert_int_equal(told.last.waits_since_ms, 0);
-	assert_false(told.last.paused);
+	struct visited visited = presences(store, BILLING);
+	assert_string_equal(visited.lines, "billing/me -\n");
+	assert_int_equal(visited.last.in_flight, 3);
+	assert_int_equal(visited.last.waits_since_ms, 0);
+	assert_false(visited.last.paused);
 
 	mine.in_flight = 16;
 	mine.breaker = 2;
@@ -62,15 +63,15 @@ static void a_consumer_has_one_row_that_it_keeps_up_to_date(void **state)
 	mine.paused = true;
 	mine.expires_at_ms += 5000;
 	assert_ok(store->driver->upkeep->presence_put(store, &mine, NULL));
-	told = presences(store, BILLING);
-	assert_string_equal(told.lines, "billing/me http://127.0.0.1:1/: connection refused\n");
-	assert_int_equal(told.last.in_flight, 16);
-	assert_int_equal(told.last.breaker, 2);
-	assert_int_equal(told.last.next_try_ms, STORE_NOW + 10000);
-	assert_int_equal(told.last.waits_since_ms, STORE_NOW - 60000);
-	assert_int_equal(told.last.updated_ms, STORE_NOW);
-	assert_in_range(told.last.expires_at_ms, STORE_NOW + 19000, STORE_NOW + 21000);
-	assert_true(told.last.paused);
+	visited = presences(store, BILLING);
+	assert_string_equal(visited.lines, "billing/me http://127.0.0.1:1/: connection refused\n");
+	assert_int_equal(visited.last.in_flight, 16);
+	assert_int_equal(visited.last.breaker, 2);
+	assert_int_equal(visited.last.next_try_ms, STORE_NOW + 10000);
+	assert_int_equal(visited.last.waits_since_ms, STORE_NOW - 60000);
+	assert_int_equal(visited.last.updated_ms, STORE_NOW);
+	assert_in_range(visited.last.expires_at_ms, STORE_NOW + 19000, STORE_NOW + 21000);
+	assert_true(visited.last.paused);
 	semel_store_close(store);
 }
 

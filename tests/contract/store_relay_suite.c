@@ -32,7 +32,7 @@ static void decide(semel_store *store, const struct semel_dead_entry *entry, boo
 {
 	enum semel_dead_status status = discard ? SEMEL_DEAD_DISCARDED : SEMEL_DEAD_REPLAYED;
 	store_begin(store);
-	assert_ok(store->driver->dead_letters->move(store_tx(store), entry, status, "told so",
+	assert_ok(store->driver->dead_letters->move(store_tx(store), entry, status, "by hand",
 						    STORE_NOW, NULL));
 	assert_ok(store->driver->dead_letters->return_to_outbox(store_tx(store), entry, discard,
 								STORE_NOW, NULL));

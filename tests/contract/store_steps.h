@@ -53,7 +53,7 @@ struct store_relay {
 	int32_t lanes[STORE_MAX]; /* of the rows */
 	struct semel_outbox_batch batch;
 };
-/* Takes the lanes over, whoever has them. */
+/* Takes the lanes over, whichever relay has them. */
 void store_relay_open(struct store_relay *relay, semel_store *store, const char *owner);
 void store_relay_close(struct store_relay *relay);
 /* The lease of the lane that the row came from. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The contract of a store: what waits in a scope for something else than a person, and other looks
- * that the proof needs. */
+/* The contract of a store: what waits in a scope for something else than an operator, and other
+ * reads that the proof needs. */
 #include "contract/store_steps.h"
 #include "store/rules.h"
 
@@ -199,7 +199,7 @@ static void a_key_that_is_held_already_is_left_alone(void **state)
 	semel_store_close(store);
 }
 
-/* ---- other looks ----------------------------------------------------------------------------- */
+/* ---- other reads ----------------------------------------------------------------------------- */
 
 static void topics_with_claims_are_known(void **state)
 {

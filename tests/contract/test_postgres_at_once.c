@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two at once on PostgreSQL: whoever waited for a lock looks anew before he decides. */
+/* Two at once on PostgreSQL: after waiting for a lock, a transaction reads again before it decides.
+ */
 #include "contract/postgres_steps.h"
 
 #include <pthread.h>
@@ -7,7 +8,7 @@
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-/* Something that is done on a connection of its own while somebody else holds a lock. */
+/* A step on a connection of its own while another one holds a lock. */
 struct other {
 	semel_store *store;
 	semel_status (*act)(semel_store *store);
@@ -25,7 +26,7 @@ static void *run_other(void *user)
 	return NULL;
 }
 
-/* Comes back when it is over, or cannot go on before somebody commits. */
+/* Returns when it is over, or cannot continue before the other one commits. */
 static void start_other(struct other *other, PGconn *watcher)
 {
 	other->store = store_open_one();
@@ -192,7 +193,7 @@ static semel_status park_e2(semel_store *store)
 }
 
 /* Whoever discards the head has the lane, and has not committed yet; the relay, which has read the
- * row as held, waits for the lane, and then finds nobody to park it behind. */
+ * row as held, waits for the lane, and then finds no row to park it behind. */
 static void an_event_is_not_parked_behind_one_that_is_being_discarded(void **state)
 {
 	(void)state;
@@ -217,7 +218,7 @@ static void an_event_is_not_parked_behind_one_that_is_being_discarded(void **sta
 	semel_libpq.finish(watcher);
 }
 
-/* Prune has the lane first, and then the letter; so does whoever decides about the letter. */
+/* Prune has the lane first, and then the letter; so does a decision about the letter. */
 static void a_discard_waits_for_who_has_the_lane_and_neither_fails(void **state)
 {
 	(void)state;
@@ -242,7 +243,7 @@ static semel_status discard_d1(semel_store *store)
 	return semel_dead_letter_discard(store, "d1", "no", NULL);
 }
 
-/* The consumer has the hold first, and then the letter; so does whoever discards. */
+/* The consumer has the hold first, and then the letter; so does a discard. */
 static void a_discard_waits_for_a_consumer_that_has_the_hold_and_neither_fails(void **state)
 {
 	(void)state;

@@ -210,7 +210,8 @@ static void a_claim_does_not_depend_on_how_the_session_writes_dates(void **state
 	semel_libpq.finish(connection);
 }
 
-/* ---- whoever rings, and who cannot ----------------------------------------------------------- */
+/* ---- who can notify, and who cannot -----------------------------------------------------------
+ */
 
 /* A relay that has been woken before, and hears what is rung from now on. */
 static struct semel_wake *listen(semel_store *store)
@@ -297,7 +298,7 @@ static void clocks_that_agree_are_left_alone(void **state)
 {
 	(void)state;
 	semel_store *store = open_an_hour_behind();
-	assert_ok(store->driver->inbox->renew(store, "worker", STORE_NOW, NULL)); /* looks again */
+	assert_ok(store->driver->inbox->renew(store, "worker", STORE_NOW, NULL)); /* reads again */
 	assert_int_equal(((struct semel_pg_store *)store)->clock_offset_ms, 0);
 	semel_store_close(store);
 }
@@ -537,7 +538,7 @@ static void a_week_with_a_claim_of_late_stays(void **state)
 }
 
 /* 20,000 rows in one lane, of which the first hundred are old: a piece with them, a piece that
- * finds the past at its end, and one look into each of the other lanes. */
+ * finds the past at its end, and one read of each of the other lanes. */
 static void prune_does_not_read_what_is_young(void **state)
 {
 	(void)state;

@@ -320,7 +320,7 @@ static void an_old_week_goes_with_its_partition_and_claims_at_work_stay(void **s
 static void a_hold_that_was_looked_at_stays_as_it_is_until_the_transaction_ends(void **state)
 {
 	(void)state;
-	static const char look[] = "SELECT 1 FROM semel_hold FOR UPDATE NOWAIT";
+	static const char probe[] = "SELECT 1 FROM semel_hold FOR UPDATE NOWAIT";
 	PGconn *connection = connect_as_application();
 	semel_store *store = store_open_one();
 	struct semel_arena *arena = semel_arena_new(1024);
@@ -334,12 +334,12 @@ static void a_hold_that_was_looked_at_stays_as_it_is_until_the_transaction_ends(
 	store_begin(store);
 	assert_ok(store->driver->holds->put(store_tx(store), scope, &hold, NULL));
 	store_commit(store);
-	assert_answer(connection, look, "1");
+	assert_answer(connection, probe, "1");
 	store_begin(store);
 	assert_ok(store->driver->holds->get(store_tx(store), scope, &key, arena, &hold, NULL));
-	assert_refused(connection, look);
+	assert_refused(connection, probe);
 	store_commit(store);
-	assert_answer(connection, look, "1");
+	assert_answer(connection, probe, "1");
 	semel_arena_free(arena);
 	semel_store_close(store);
 	semel_libpq.finish(connection);

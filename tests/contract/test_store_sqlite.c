@@ -141,11 +141,11 @@ static void a_borrowed_connection_is_prepared_for_once(void **state)
 	semel_store_close(store_open_one());
 	sqlite3 *db = connect_as_application();
 	publish_on(db);
-	sqlite3_stmt *kept = sqlite3_next_stmt(db, NULL);
-	assert_non_null(kept);
+	sqlite3_stmt *cached = sqlite3_next_stmt(db, NULL);
+	assert_non_null(cached);
 	publish_on(db);
-	assert_ptr_equal(sqlite3_next_stmt(db, NULL), kept);
-	assert_null(sqlite3_next_stmt(db, kept));
+	assert_ptr_equal(sqlite3_next_stmt(db, NULL), cached);
+	assert_null(sqlite3_next_stmt(db, cached));
 	assert_int_equal(sqlite3_close(db), SQLITE_OK);
 }
 
