@@ -239,7 +239,7 @@ static void repair(struct world *world)
 					  .broker_url = world->broker_url,
 					  .env = disk_env(),
 					  .who = "model",
-					  .seen = ignore };
+					  .callback = ignore };
 	if (semel_repair_run(&plan, &counts, &world->error) != SEMEL_OK)
 		world_break(world, "repair fails", "%s", world->error.text);
 }
