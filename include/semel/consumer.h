@@ -39,7 +39,7 @@ typedef struct semel_context semel_context;
 SEMEL_API semel_tx semel_context_tx(const semel_context *context);
 /* 1 for the first run. */
 SEMEL_API uint32_t semel_context_attempt(const semel_context *context);
-/* Why the verdict is not SEMEL_DONE; shown to people with the dead letter. */
+/* Why the verdict is not SEMEL_DONE; shown with the dead letter. */
 SEMEL_API void semel_context_explain(semel_context *context, const char *format, ...)
 	SEMEL_PRINTF(2, 3);
 /* Publishes a follow-up in the same transaction; correlation, causation and trace flow on. */
@@ -77,14 +77,14 @@ typedef struct semel_consumer_options {
 	int64_t first_delay_ms; /* of the delayed ones; default 1 s, doubling */
 	int64_t delay_max_ms;   /* default 1 min */
 	uint32_t batch;         /* deliveries in one transaction at most; default 500 */
-	uint32_t concurrency;   /* handlers at work at once, where they are outside; 1 */
+	uint32_t concurrency;   /* handlers that run at once, where they are outside; 1 */
 	int64_t timeout_ms;     /* of one run of a handler outside; 30 s */
-	int64_t lease_ms;       /* a silent consumer's share moves on after this; default 5 s */
+	int64_t lease_ms; /* partitions of a silent consumer move to another one after this; 5 s */
 	int64_t strict_wait_ms; /* how long SEMEL_ORDER_STRICT waits for a predecessor; 30 s */
 	bool from_latest;       /* a new subscription skips what is there already */
-	uint32_t partitions;    /* spread over so many shares, so that as many processes can work */
+	uint32_t partitions;    /* spread over so many partitions: as many processes can consume */
 	const char *bind;       /* only routing keys like this ("order.*"); NULL: all */
-	int64_t prefetch_bytes; /* of events in hand at most, and one always; default 64 MiB */
+	int64_t prefetch_bytes; /* of events in flight at most, but always one; default 64 MiB */
 } semel_consumer_options;
 
 typedef struct semel_consumer semel_consumer;

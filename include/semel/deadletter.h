@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Dead letters: events that were given up, kept whole for a person to explain, replay or discard.
- */
+/* Dead letters: events that were given up, stored whole, to be explained, replayed or discarded. */
 #ifndef SEMEL_DEADLETTER_H
 #define SEMEL_DEADLETTER_H
 
@@ -31,14 +30,14 @@ typedef struct semel_dead_letter {
 	const semel_event *event;
 	const char *failure_reason;
 	int64_t failed_at_ms;
-	const char *scope; /* "relay" for events that the broker would not take */
+	const char *scope; /* "relay" for events that the broker refused */
 	const char *saga_id;
 	const char *correlation_id;
 	uint32_t attempts;
 	uint32_t replay_count;
 	semel_dead_status status;
 	const char *discard_reason;
-	uint64_t parked;       /* later events of its aggregate that wait behind it */
+	uint64_t parked;       /* later events of its aggregate that are parked behind it */
 	uint64_t payload_size; /* bytes of the event's payload, also where it was not read */
 } semel_dead_letter;
 
@@ -78,7 +77,7 @@ SEMEL_API SEMEL_MUST_CHECK semel_status semel_dead_letter_discard(semel_store *s
 								  const char *entry_id,
 								  const char *reason,
 								  semel_error *error);
-/* An application's own: something it could not process and wants a person to see. Joins the
+/* An application's own: something it could not process, for an operator to see. Joins the
  * caller's transaction. entry_id_out may be NULL. */
 SEMEL_API SEMEL_MUST_CHECK semel_status semel_dead_letter_add(semel_tx tx, const char *scope,
 							      const semel_event_input *event,

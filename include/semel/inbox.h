@@ -26,7 +26,7 @@ typedef struct semel_claim {
 typedef enum semel_claim_outcome {
 	SEMEL_CLAIMED = 1, /* yours: apply the effect */
 	SEMEL_DUPLICATE,   /* processed before: skip, and acknowledge */
-	SEMEL_IN_PROGRESS  /* somebody else is at it: come back later, do not acknowledge */
+	SEMEL_IN_PROGRESS  /* another consumer processes it: retry later, do not acknowledge */
 } semel_claim_outcome;
 
 /* Joins the caller's transaction: the claim commits with the effect, or neither does.

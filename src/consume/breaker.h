@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A circuit breaker per subscription. Pure: time and chance come in.
  *
- * - Closed: deliveries are taken freely. An outage opens it at once; so do many failures in a row
+ * - Closed: deliveries are fetched freely. An outage opens it at once; so do many failures in a row
  *   without a success between them, which look like a dependency that is down.
- * - Open: nothing is taken until the pause is over; the pause doubles while it keeps failing.
+ * - Open: nothing is fetched until the pause is over; the pause doubles while it keeps failing.
  * - Half open: one delivery is let through as a probe; its success closes the breaker.
  */
 #ifndef SEMEL_CONSUME_BREAKER_H
@@ -27,10 +27,10 @@ struct semel_breaker {
 	char reason[256];      /* why it was opened last; empty: it is closed */
 };
 
-/* Deliveries that may be taken now: all of wanted, one, or none. */
+/* Deliveries that may be fetched now: all of wanted, one, or none. */
 uint32_t semel_breaker_allow(struct semel_breaker *breaker, uint32_t wanted, int64_t now_ms);
-/* One run has ended so; reason is for the log, and may be NULL. A rejected event says nothing about
- * the dependency. */
+/* The outcome of one run; reason is for the log, and may be NULL. A rejected event says nothing
+ * about the dependency. */
 void semel_breaker_report(struct semel_breaker *breaker, semel_status status, const char *reason,
 			  int64_t now_ms, uint64_t chance);
 

@@ -36,9 +36,9 @@ static const char *const names[VARIABLE_COUNT] = {
 	[SCOPE] = "SEMEL_SCOPE",
 };
 
-/* What the operator has for us, and not for programs that handle events: where store and broker
- * are, with their passwords, tokens, who is told that we are well. A name that ends in _ stands for
- * all that begin so. */
+/* What the operator has set for Semel, and not for programs that handle events: URLs of store and
+ * broker with their passwords, tokens, sockets of the service manager. A name that ends in _ stands
+ * for all that begin so. */
 static const char *const withheld[] = {
 	"SEMEL_",
 	"PGPASSWORD",
@@ -112,9 +112,9 @@ static bool add_withheld_notice(struct semel_environment *environment, const cha
 		for (char **entry = environ; entry != NULL && *entry != NULL; entry++) {
 			if (!has_name(*entry, stores[i]) || !is_withheld(*entry, passed))
 				continue;
-			char *told = semel_arena_printf(environment->event, "SEMEL_WITHHELD=%s",
-							stores[i]);
-			return told != NULL && keep(environment, told);
+			char *notice = semel_arena_printf(environment->event, "SEMEL_WITHHELD=%s",
+							  stores[i]);
+			return notice != NULL && keep(environment, notice);
 		}
 	return true;
 }
@@ -167,9 +167,10 @@ static semel_status add_variable(struct description *description, enum variable 
 	if (value.data == NULL)
 		return SEMEL_OK;
 	if (memchr(value.data, '\0', value.length) != NULL)
-		return semel_error_set(description->error, SEMEL_HANDLER_REJECT,
-				       "%s cannot be told to a program: the value has a zero byte",
-				       names[variable]);
+		return semel_error_set(
+			description->error, SEMEL_HANDLER_REJECT,
+			"%s cannot be passed to a program: the value has a zero byte",
+			names[variable]);
 	char *entry = semel_arena_printf(description->environment->event, "%s=%s", names[variable],
 					 semel_text_string(value));
 	if (entry == NULL)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a program is told of an event: our own environment, and SEMEL_EVENT_ID and its like. */
+/* The environment of a program: that of this process, and variables of the event (SEMEL_EVENT_ID
+ * and the like). */
 #ifndef SEMEL_CONSUME_ENVIRONMENT_H
 #define SEMEL_CONSUME_ENVIRONMENT_H
 
@@ -15,8 +16,8 @@ struct semel_environment;
  * (SEMEL_STORE, PGPASSWORD, NOTIFY_SOCKET and their like), but for the names in passed, a
  * NULL-ended list. Both may be NULL. NULL: no memory. */
 struct semel_environment *semel_environment_new(const char *scope, const char *const *passed);
-/* Describes this event instead of the last one. attempt 0: not told. HANDLER_REJECT, naming the
- * value, when one has a zero byte: cutting it there would tell of another event. */
+/* Describes this event instead of the last one. attempt 0: left out. HANDLER_REJECT, naming the
+ * value, when one has a zero byte: cutting it there would describe another event. */
 semel_status semel_environment_describe(struct semel_environment *environment,
 					const struct semel_event *event, uint32_t attempt,
 					semel_error *error);

@@ -16,14 +16,14 @@
 
 #define SEMEL_REASON_MAX 4097 /* the last 4 KiB of a program's stderr */
 
-/* What became of one run. status: OK, HANDLER_RETRY, HANDLER_REJECT, or OUTAGE (nobody was there;
- * costs no attempt). */
+/* What became of one run. status: OK, HANDLER_RETRY, HANDLER_REJECT, or OUTAGE (it could not be
+ * reached; costs no attempt). */
 struct semel_outcome {
 	semel_status status;
-	int64_t retry_after_ms; /* the handler's own wish; 0: none */
+	int64_t retry_after_ms; /* requested by the handler; 0: not */
 	bool timed_out;         /* it was asked, and did not answer in time */
-	bool interrupted;       /* by interrupt(); nobody knows what it has done */
-	bool is_over;           /* nobody will take another one, ever: the consumer may go */
+	bool interrupted;       /* by interrupt(); it is unknown what it has done */
+	bool is_over;           /* it will take no other event: the consumer may end */
 	char reason[SEMEL_REASON_MAX];
 };
 
@@ -48,7 +48,7 @@ struct semel_outside_kind {
 	/* Never longer than timeout_ms plus a moment. */
 	void (*run)(struct semel_outside *outside, const struct semel_event *event,
 		    uint32_t attempt, struct semel_outcome *outcome_out);
-	/* From another thread: end the run that is under way soon (kill the program). May be NULL.
+	/* From another thread: ends the current run soon (kills the program). May be NULL.
 	 */
 	void (*interrupt)(struct semel_outside *outside);
 	void (*close)(struct semel_outside *outside);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An HTTP endpoint: the payload is posted, the status is the verdict.
  *
- * - Nobody there: an outage, which costs no attempt. No answer in time: the same, unless the caller
- *   knows that others are answered.
- * - Somebody was there and broke the connection off: a retry, since it may be this event's doing.
+ * - The endpoint cannot be reached: an outage, which costs no attempt. No answer in time: the same,
+ *   unless the caller finds that other calls are answered.
+ * - The endpoint closed the connection: a retry, since this event may have caused it.
  * - Redirects are not followed: the payload goes where the user said, or nowhere.
  * - Proxies of the environment are not used, for the same reason.
  */
@@ -216,7 +216,7 @@ static void drop_half_character(struct answer *answer)
 		answer->shown--;
 }
 
-/* The reason is a C string for people: no zero bytes, no half characters at its end. */
+/* The reason is a C string for display: no zero bytes, no half characters at its end. */
 static const char *clean_body(struct answer *answer)
 {
 	for (size_t i = 0; i < answer->shown; i++)
@@ -267,7 +267,7 @@ static bool server_responded(CURLcode code)
 	}
 }
 
-/* Without a connection nothing was sent: nobody was there. */
+/* Without a connection nothing was sent. */
 static bool was_connected(const struct http_handler *handler)
 {
 	curl_off_t connected_us = 0;
@@ -283,7 +283,7 @@ static void take_failure(struct http_handler *handler, CURLcode code,
 	outcome_out->interrupted = code == CURLE_ABORTED_BY_CALLBACK;
 	if (code == CURLE_ABORTED_BY_CALLBACK)
 		snprintf(outcome_out->reason, sizeof outcome_out->reason,
-			 "the request to %s was broken off because the consumer stops",
+			 "the request to %s was interrupted because the consumer stops",
 			 handler->shown);
 	else
 		snprintf(outcome_out->reason, sizeof outcome_out->reason, "no answer from %s: %s",

@@ -80,7 +80,7 @@ static const char *const reserved[] = {
 
 #define RESERVED_COUNT (sizeof reserved / sizeof *reserved)
 
-static atomic_bool told[RESERVED_COUNT]; /* in the log, once each */
+static atomic_bool logged[RESERVED_COUNT]; /* in the log, once each */
 
 struct writing {
 	const struct semel_http_heading *heading;
@@ -167,7 +167,7 @@ static semel_status add_envelope(struct writing *writing)
 			continue;
 		if (semel_text_has_control(value))
 			return semel_error_set(writing->error, SEMEL_HANDLER_REJECT,
-					       "%s cannot be told to an HTTP endpoint: the value "
+					       "%s cannot be sent to an HTTP endpoint: the value "
 					       "has control characters",
 					       rows[i].name);
 		if (rows[i].encode)
@@ -198,7 +198,7 @@ static bool is_reserved(const char *name)
 	for (size_t i = 0; i < RESERVED_COUNT; i++) {
 		if (!matches(name, reserved[i]))
 			continue;
-		if (!atomic_exchange(&told[i], true))
+		if (!atomic_exchange(&logged[i], true))
 			semel_logf(SEMEL_LOG_DEBUG,
 				   "a header of an event is not sent to the endpoint: its name is "
 				   "reserved (%s)",
@@ -232,7 +232,7 @@ semel_status semel_http_headers(const struct semel_http_heading *heading,
 	semel_status status = add_envelope(&writing);
 	if (status == SEMEL_OK && headers != NULL)
 		status = add_own(&writing, headers);
-	/* The endpoint shall answer the request, not be asked whether it wants to. */
+	/* The endpoint answers the request at once, without a 100-continue first. */
 	if (status == SEMEL_OK)
 		status = add_line(&writing, "Expect:");
 	json_decref(headers);

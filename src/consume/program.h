@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the handlers that run a program have in common: the command, its environment, the time
- * limit, and the bell that ends a run from another thread. */
+ * limit, and the eventfd that ends a run from another thread. */
 #ifndef SEMEL_CONSUME_PROGRAM_H
 #define SEMEL_CONSUME_PROGRAM_H
 
@@ -30,7 +30,7 @@ void semel_program_clear(struct semel_program *program);
  * the end of the child. */
 void semel_program_give_up(const struct semel_program *program, struct semel_child *child,
 			   enum semel_child_result news, struct semel_outcome *outcome_out);
-/* The outcome when it could not be started or told. */
+/* The outcome when it could not be started, or not be given the event. */
 void semel_program_not_started(semel_status status, const semel_error *error,
 			       struct semel_outcome *outcome_out);
 /* The child's complaint; where it was silent, how it ended. */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "consume/retry.h"
 
-static int64_t at_least(int64_t delay_ms, int64_t wish_ms)
+static int64_t at_least(int64_t delay_ms, int64_t requested_ms)
 {
-	if (wish_ms > SEMEL_RETRY_AFTER_MAX_MS)
-		wish_ms = SEMEL_RETRY_AFTER_MAX_MS;
-	return delay_ms > wish_ms ? delay_ms : wish_ms;
+	if (requested_ms > SEMEL_RETRY_AFTER_MAX_MS)
+		requested_ms = SEMEL_RETRY_AFTER_MAX_MS;
+	return delay_ms > requested_ms ? delay_ms : requested_ms;
 }
 
 enum semel_retry semel_retry_next(const struct semel_retry_policy *policy,

@@ -28,7 +28,7 @@ struct semel_retry_policy {
 struct semel_attempt {
 	uint32_t number; /* runs so far, this one included */
 	semel_status status;
-	int64_t retry_after_ms; /* the handler's own wish; 0: none */
+	int64_t retry_after_ms; /* requested by the handler; 0: not */
 };
 
 /* Longer delays that a handler asks for are cut to this. */

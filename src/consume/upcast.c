@@ -112,8 +112,8 @@ static semel_status check_step(const struct semel_upcasters *upcasters,
 				       step->from_type, other->to_type, step->to_type);
 	if (leads_to(upcasters, step->to_type, step->from_type))
 		return semel_error_set(error, SEMEL_INVALID,
-				       "the upcasters from %s to %s go round in a circle",
-				       step->from_type, step->to_type);
+				       "the upcasters from %s to %s form a cycle", step->from_type,
+				       step->to_type);
 	return SEMEL_OK;
 }
 
@@ -164,7 +164,7 @@ semel_status semel_upcasters_parse(struct semel_upcasters *upcasters, const char
 	semel_status status = SEMEL_USAGE;
 	if (target == NULL || !read_kind(kind + 1, (size_t)(target - kind - 1), &step.kind)) {
 		semel_error_set(error, SEMEL_USAGE,
-				"\"%s\" is no upcaster: write FROM=TO:sql:EXPRESSION or "
+				"\"%s\" is not an upcaster: write FROM=TO:sql:EXPRESSION or "
 				"FROM=TO:exec:COMMAND",
 				specification);
 		goto free_text;
@@ -212,10 +212,10 @@ static semel_status call_function(const struct step *step, struct applying *appl
 		return SEMEL_OK;
 	case SEMEL_RETRY:
 		return semel_error_set(applying->error, SEMEL_HANDLER_RETRY,
-				       "it asks to be called again");
+				       "it returned SEMEL_RETRY");
 	default:
 		return semel_error_set(applying->error, SEMEL_HANDLER_REJECT,
-				       "it rejects the event");
+				       "it rejected the event");
 	}
 }
 
@@ -287,7 +287,7 @@ static semel_status run_child(struct semel_child *child, struct applying *applyi
 		return semel_error_set(applying->error, SEMEL_INTERNAL, "no memory");
 	default:
 		return semel_error_set(applying->error, SEMEL_HANDLER_RETRY,
-				       "it was not done after %d s", PROGRAM_TIMEOUT_MS / 1000);
+				       "it did not end within %d s", PROGRAM_TIMEOUT_MS / 1000);
 	}
 }
 

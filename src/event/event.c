@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What an event must be: checked once when it is made, and again when it is delivered, since other
- * programs write outbox rows and messages too. Both use the same rules; only the words differ. */
+ * programs write outbox rows and messages too. Both use the same rules; only the messages differ.
+ */
 #include "event/event.h"
 
 #include "base/error.h"
@@ -110,7 +111,7 @@ bool semel_event_is_json(const struct semel_event *event)
 	return is_json_type(event->content_type);
 }
 
-/* Nearly every name is short and plain; this look is all that it costs. */
+/* Nearly every name is short and plain; this check is all that it costs. */
 static bool is_plain_name(struct semel_text name)
 {
 	if (name.length == 0 || name.length > SEMEL_NAME_MAX || name.data[0] == ' ')
@@ -121,7 +122,7 @@ static bool is_plain_name(struct semel_text name)
 	return true;
 }
 
-/* A name that is there must be one line of text. */
+/* A name that is present must be one line of text. */
 static semel_status check_name(const char *field, struct semel_text name, semel_error *error)
 {
 	if (is_plain_name(name))
@@ -291,7 +292,7 @@ static semel_status check_headers(struct semel_text headers, struct semel_arena 
 				       semel_json_error_at(headers));
 	if (!is_object(headers))
 		return semel_error_set(error, SEMEL_INVALID,
-				       "headers are no JSON object: give one such as "
+				       "headers are not a JSON object: give one such as "
 				       "{\"tenantId\":\"42\"}");
 	struct semel_json_walk walk = semel_json_walk(headers);
 	struct semel_text name, value;
@@ -442,7 +443,7 @@ semel_status semel_event_check(const struct semel_event *event, semel_error *err
 		return status;
 	if (!semel_json_is_valid(event->headers) || !is_object(event->headers))
 		return semel_error_set(error, SEMEL_CONTRACT,
-				       "the event's headers are no JSON object");
+				       "the event's headers are not a JSON object");
 	if (!event->payload.data)
 		return SEMEL_OK; /* a tombstone: nothing that could be wrong */
 	if (check_payload(event->payload, event->content_type, error) != SEMEL_OK)

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The envelope: one event, as every room sees it. A view: the texts belong to an arena or to the
- * caller, and are NUL-ended. */
+/* src/event: the envelope, one event as every room sees it. A view: the texts belong to an arena or
+ * to the caller, and are NUL-ended.
+ *
+ * What may be touched here: this room checks, completes and writes events, as JSON (record.c) and
+ * as fields of a protocol (wire.h); it has no store and no broker. What it refuses is part of the
+ * promise to producers in other languages (docs/other-languages.md), and hashes of ids are kept in
+ * stores: neither changes without a migration. */
 #ifndef SEMEL_EVENT_EVENT_H
 #define SEMEL_EVENT_EVENT_H
 
@@ -25,10 +30,10 @@ struct semel_event {
 	int64_t time_ms;
 };
 
-/* Stands where something of an event is not shown. */
+/* Replaces what is not shown of an event. */
 #define SEMEL_HIDDEN "[hidden]"
 
-/* An event in a log, by which a reader knows the log again. offset -1: none is known. */
+/* An event in a log, by which a reader recognises the log. offset -1: none is known. */
 struct semel_anchor {
 	int64_t offset;
 	uint64_t hash; /* of its id */
@@ -36,7 +41,7 @@ struct semel_anchor {
 
 #define SEMEL_ANCHOR_NONE ((struct semel_anchor){ .offset = -1 })
 
-/* Kept in the store: it never changes. */
+/* Stored: it never changes. */
 uint64_t semel_event_hash_id(struct semel_text id);
 
 #define SEMEL_NAME_MAX    255 /* type, aggregate, topic, routing key, id */
@@ -46,15 +51,15 @@ uint64_t semel_event_hash_id(struct semel_text id);
 #define SEMEL_FOREIGN_NAME_MAX 1024
 
 /* Checks an input and completes it (defaults, id, time), in the arena. INVALID or TOO_LARGE with a
- * text that names the field and says what to do. Nothing is kept of the input but what is copied;
- * the payload is not copied, and must outlive the event. */
+ * text that names the field and says what to do. Nothing of the input is referred to but what is
+ * copied; the payload is not copied, and must outlive the event. */
 semel_status semel_event_from_input(const semel_event_input *input, const struct semel_env *env,
 				    struct semel_arena *arena, struct semel_event *event_out,
 				    semel_error *error);
 
-/* Before an event of an outbox is sent, into which anybody may have written: INVALID when a name of
- * it, or of a header, holds a NUL. Brokers and their clients would cut it there, and take it for
- * another name. */
+/* Before an event of an outbox is sent, since other programs write into the table too: INVALID when
+ * a name of it, or of a header, holds a NUL. Brokers and their clients would cut it there, and take
+ * it for another name. */
 semel_status semel_event_check_names(const struct semel_event *event, semel_error *error);
 /* <aggregate type>.events, in the arena; data NULL: no memory. */
 struct semel_text semel_event_default_topic(struct semel_text aggregate_type,
@@ -68,8 +73,8 @@ semel_status semel_event_check(const struct semel_event *event, semel_error *err
 /* Can every store keep this name, and find it again? CONTRACT, naming the field. */
 semel_status semel_event_check_storable(const char *field, struct semel_text name,
 					semel_error *error);
-/* Names that cannot be kept are replaced by others that can, the same for the same name: what is
- * left of it as text, and a hash. In the arena; without memory a name is gone. */
+/* Names that no store can keep are replaced by others, the same for the same name: what remains of
+ * it as text, and a hash. In the arena; without memory a name is lost. */
 void semel_event_make_storable(struct semel_event *event, struct semel_arena *arena);
 
 bool semel_event_is_json(const struct semel_event *event);
@@ -92,7 +97,7 @@ struct semel_text semel_event_follow_up_headers(const struct semel_event *event,
  * contentType, headers, payload (the value itself when it is JSON, else a string; payloadBase64
  * when it is not UTF-8). Always one line: line breaks between JSON tokens become spaces. */
 void semel_event_to_json(const struct semel_event *event, struct semel_buffer *buffer);
-/* The same for those who look, as at a dead letter: a time that is not known is null. Handlers get
+/* The same for display, as of a dead letter: a time that is not known is null. Handlers get
  * the first moment of 1970 for it, since a claim of their own needs a time. */
 void semel_event_to_record(const struct semel_event *event, struct semel_buffer *buffer);
 

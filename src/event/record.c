@@ -139,7 +139,7 @@ static semel_status note_member(struct reading *reading, struct semel_text name_
 			continue;
 		if (reading->values[i].data)
 			return semel_error_set(reading->error, SEMEL_INVALID,
-					       "\"%s\" is there twice: remove one", names[i]);
+					       "\"%s\" occurs twice: remove one", names[i]);
 		reading->values[i] = value;
 		return SEMEL_OK;
 	}
@@ -189,7 +189,7 @@ static semel_status read_time(struct reading *reading, const struct member *memb
 		return status;
 	if (!semel_time_parse(semel_text_string(text), &reading->input->time_ms))
 		return semel_error_set(reading->error, SEMEL_INVALID,
-				       "\"%s\" is no moment: write it as in "
+				       "\"%s\" is not a time: write it as in "
 				       "2026-11-15T12:00:00Z",
 				       member->name);
 	if (reading->input->time_ms == 0)
@@ -296,9 +296,10 @@ static semel_status read_member(struct reading *reading, const struct member *me
 		return read_headers(reading, value);
 	case KIND_BASE64:
 		if (reading->input->payload)
-			return semel_error_set(reading->error, SEMEL_INVALID,
-					       "\"payload\" and \"payloadBase64\" are both there: "
-					       "remove one");
+			return semel_error_set(
+				reading->error, SEMEL_INVALID,
+				"\"payload\" and \"payloadBase64\" are both present: "
+				"remove one");
 		return read_base64(reading, member, value);
 	case KIND_PAYLOAD:
 	default:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Names that came from elsewhere and that no store could keep: too long for an index, not UTF-8, a
- * zero byte. Such an event breaks the contract; its dead letter gets names that can be kept. Two
+ * zero byte. Such an event breaks the contract; its dead letter gets names that can be stored. Two
  * different names never become the same one: a hash of the whole stands at the end. */
 #include "event/event.h"
 
@@ -9,7 +9,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define PREFIX_MAX 200 /* bytes of a mended name before its hash */
+#define PREFIX_MAX 200 /* bytes of the new name before its hash */
 
 /* U+FFFD */
 static const struct semel_text replacement = SEMEL_TEXT_CONST("\xef\xbf\xbd");
@@ -32,15 +32,15 @@ semel_status semel_event_check_storable(const char *field, struct semel_text nam
 		return SEMEL_OK;
 	if (name.length > SEMEL_FOREIGN_NAME_MAX)
 		return semel_error_set(error, SEMEL_CONTRACT,
-				       "the event's %s is %zu bytes long: at most %d can be kept",
+				       "the event's %s is %zu bytes long: at most %d can be stored",
 				       field, name.length, SEMEL_FOREIGN_NAME_MAX);
 	return semel_error_set(error, SEMEL_CONTRACT, "the event's %s %s", field,
 			       has_zero(name) ? "has a zero byte in it" : "is not valid UTF-8");
 }
 
-static struct semel_text mend(struct semel_text name, struct semel_arena *arena)
+static struct semel_text make_storable(struct semel_text name, struct semel_arena *arena)
 {
-	char kept[PREFIX_MAX + 4];
+	char prefix[PREFIX_MAX + 4];
 	size_t length = 0;
 	if (is_storable(name))
 		return name;
@@ -49,13 +49,13 @@ static struct semel_text mend(struct semel_text name, struct semel_arena *arena)
 		size_t step = *byte == '\0' ? 0 : semel_utf8_length(byte, name.length - at);
 		const semel_byte *from = step == 0 ? replacement.data : name.data + at;
 		size_t size = step == 0 ? replacement.length : step;
-		memcpy(kept + length, from, size);
+		memcpy(prefix + length, from, size);
 		length += size;
 		at += step == 0 ? 1 : step;
 	}
-	const char *mended = semel_arena_printf(arena, "%.*s~%016" PRIx64, (int)length, kept,
-						semel_event_hash_id(name));
-	return semel_text_of(mended);
+	const char *name_and_hash = semel_arena_printf(arena, "%.*s~%016" PRIx64, (int)length,
+						       prefix, semel_event_hash_id(name));
+	return semel_text_of(name_and_hash);
 }
 
 void semel_event_make_storable(struct semel_event *event, struct semel_arena *arena)
@@ -65,5 +65,5 @@ void semel_event_make_storable(struct semel_event *event, struct semel_arena *ar
 		&event->topic, &event->routing_key, &event->content_type
 	};
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		*names[i] = mend(*names[i], arena);
+		*names[i] = make_storable(*names[i], arena);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An event as brokers carry it: named texts beside the payload. Which names, and what a message of
- * somebody else means that has only some of them, is the same for all brokers; a driver adds the
+/* An event as brokers carry it: named texts beside the payload. Which names, and what a foreign
+ * message means that has only some of them, is the same for all brokers; a driver adds the
  * properties of its own protocol. */
 #ifndef SEMEL_EVENT_WIRE_H
 #define SEMEL_EVENT_WIRE_H
@@ -32,7 +32,7 @@ struct semel_wire_names {
 
 extern const struct semel_wire_names semel_wire_amqp, semel_wire_kafka;
 
-/* The shares that a topic's aggregates can be spread over: the header semel-lane. */
+/* The queues that a topic's aggregates can be spread over: the header semel-lane. */
 #define SEMEL_WIRE_LANES 16
 
 uint32_t semel_wire_lane(const struct semel_event *event);
@@ -47,7 +47,7 @@ struct semel_wire_message {
 	size_t count;
 	uint32_t varying; /* bits of the fields that every event has its own value of */
 	struct semel_text correlation, producer; /* data NULL: none */
-	bool plain; /* only the event's own headers, as somebody else's program would send it */
+	bool plain; /* only the event's own headers, as a foreign program would send it */
 };
 
 /* Everything but the payload, the content type and the routing key, which have places of their own

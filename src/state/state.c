@@ -11,18 +11,18 @@
 
 /* ---- an event at a subscription -------------------------------------------------------------- */
 
-#define FETCH   "none: nothing is durable"
-#define ADMIT   "the one that looks at holds, letters and claims"
-#define EFFECT  "the one of the effect"
-#define VERDICT "the one that writes the verdict down"
-#define PERSON  "one of its own"
+#define FETCH    "none: nothing is durable"
+#define ADMIT    "the one that reads holds, dead letters and claims"
+#define EFFECT   "the one of the effect"
+#define VERDICT  "the one that records the verdict"
+#define OPERATOR "one of its own"
 
 #define MOVE(from, to, by, when, transaction)                                                      \
 	{                                                                                          \
 		SEMEL_STATE_##from, SEMEL_STATE_##to, SEMEL_BY_##by, when, transaction             \
 	}
 
-/* The way of most events stands first: every one is looked up here twice. */
+/* The moves of most events come first: every event is looked up here twice. */
 static const struct semel_transition moves[] = {
 	MOVE(RECEIVED, CLAIMED, CONSUMER, "admitted: it may run", ADMIT),
 	MOVE(CLAIMED, DONE, CONSUMER, "the handler says done", EFFECT),
@@ -33,10 +33,10 @@ static const struct semel_transition moves[] = {
 	     "the copy of a replay is fetched before its replayer has committed", FETCH),
 	MOVE(IN_DOUBT, RECEIVED, CONSUMER,
 	     "the copy of a replay is fetched before its replayer has committed", FETCH),
-	MOVE(RECEIVED, RECEIVED, CONSUMER,
-	     "not now: somebody else has it in hand, or its topic waits", FETCH),
+	MOVE(RECEIVED, RECEIVED, CONSUMER, "deferred: another consumer runs it, or its topic waits",
+	     FETCH),
 	MOVE(RECEIVED, PARKED, CONSUMER, "its ordering key is held by an earlier event", ADMIT),
-	MOVE(RECEIVED, RETRYING, CONSUMER, "an early copy of the head of a hold is put back",
+	MOVE(RECEIVED, RETRYING, CONSUMER, "an early copy of the head of a hold is requeued",
 	     ADMIT),
 	MOVE(RECEIVED, DONE, CONSUMER, "the claim proves that it was processed", ADMIT),
 	MOVE(RECEIVED, DEAD, CONSUMER, "it breaks the contract", ADMIT),
@@ -51,22 +51,24 @@ static const struct semel_transition moves[] = {
 	MOVE(CLAIMED, IN_DOUBT, CONSUMER, "its one run did not answer in time", VERDICT),
 	MOVE(RETRYING, DEAD, CONSUMER, "the broker does not take the delayed copy", VERDICT),
 	MOVE(PARKED, RECEIVED, CONSUMER, "its hold is released, and it is the next one", FETCH),
-	MOVE(DEAD, REPLAYED, REPLAY, "a person replays the entry", PERSON),
-	MOVE(IN_DOUBT, REPLAYED, REPLAY, "a person replays the entry", PERSON),
-	MOVE(DEAD, DISCARDED, DISCARD, "a person discards the entry", PERSON),
-	MOVE(IN_DOUBT, DISCARDED, DISCARD, "a person discards the entry", PERSON),
-	MOVE(DEAD, REPLAYED, REPROCESS, "a person reprocesses it", PERSON),
-	MOVE(IN_DOUBT, REPLAYED, REPROCESS, "a person reprocesses it", PERSON),
-	MOVE(DISCARDED, REPLAYED, REPROCESS, "a person reprocesses it", PERSON),
-	MOVE(DONE, UNSEEN, REPROCESS, "a person reprocesses it: its claim is freed", PERSON),
-	MOVE(EXPIRED, UNSEEN, REPROCESS, "a person reprocesses it: its claim is freed", PERSON),
-	MOVE(DEAD, EXPIRED, PRUNE, "the dead letter is past its retention", PERSON),
-	MOVE(IN_DOUBT, EXPIRED, PRUNE, "the dead letter is past its retention", PERSON),
-	MOVE(DISCARDED, EXPIRED, PRUNE, "the dead letter is past its retention", PERSON),
-	MOVE(DONE, UNSEEN, PRUNE, "the claim is past the inbox's retention", PERSON),
-	MOVE(EXPIRED, UNSEEN, PRUNE, "the claim is past the inbox's retention", PERSON),
-	MOVE(REPLAYED, REPLAYED, REPAIR, "the copy of the replay is gone, and is sent again",
-	     PERSON),
+	MOVE(DEAD, REPLAYED, REPLAY, "an operator replays the entry", OPERATOR),
+	MOVE(IN_DOUBT, REPLAYED, REPLAY, "an operator replays the entry", OPERATOR),
+	MOVE(DEAD, DISCARDED, DISCARD, "an operator discards the entry", OPERATOR),
+	MOVE(IN_DOUBT, DISCARDED, DISCARD, "an operator discards the entry", OPERATOR),
+	MOVE(DEAD, REPLAYED, REPROCESS, "an operator reprocesses it", OPERATOR),
+	MOVE(IN_DOUBT, REPLAYED, REPROCESS, "an operator reprocesses it", OPERATOR),
+	MOVE(DISCARDED, REPLAYED, REPROCESS, "an operator reprocesses it", OPERATOR),
+	MOVE(DONE, UNSEEN, REPROCESS, "an operator reprocesses it: its claim is forgotten",
+	     OPERATOR),
+	MOVE(EXPIRED, UNSEEN, REPROCESS, "an operator reprocesses it: its claim is forgotten",
+	     OPERATOR),
+	MOVE(DEAD, EXPIRED, PRUNE, "the dead letter is past its retention", OPERATOR),
+	MOVE(IN_DOUBT, EXPIRED, PRUNE, "the dead letter is past its retention", OPERATOR),
+	MOVE(DISCARDED, EXPIRED, PRUNE, "the dead letter is past its retention", OPERATOR),
+	MOVE(DONE, UNSEEN, PRUNE, "the claim is past the inbox's retention", OPERATOR),
+	MOVE(EXPIRED, UNSEEN, PRUNE, "the claim is past the inbox's retention", OPERATOR),
+	MOVE(REPLAYED, REPLAYED, REPAIR, "the copy of the replay is lost, and is sent again",
+	     OPERATOR),
 };
 
 struct state_row {
@@ -75,7 +77,7 @@ struct state_row {
 
 static const struct state_row states[SEMEL_STATE_COUNT] = {
 	[SEMEL_STATE_UNSEEN] = { "unseen", "not received yet" },
-	[SEMEL_STATE_RECEIVED] = { "received", "in a consumer's hands" },
+	[SEMEL_STATE_RECEIVED] = { "received", "in flight at a consumer" },
 	[SEMEL_STATE_CLAIMED] = { "claimed", "its handler runs" },
 	[SEMEL_STATE_DONE] = { "done", "processed" },
 	[SEMEL_STATE_RETRYING] = { "retrying", "failed for now, and is tried again" },
@@ -84,7 +86,7 @@ static const struct state_row states[SEMEL_STATE_COUNT] = {
 	[SEMEL_STATE_IN_DOUBT] = { "in doubt",
 				   "a dead letter in doubt: find out whether the effect "
 				   "happened, then replay or discard it" },
-	[SEMEL_STATE_DISCARDED] = { "discarded", "given up by a person" },
+	[SEMEL_STATE_DISCARDED] = { "discarded", "given up by an operator" },
 	[SEMEL_STATE_REPLAYED] = { "replayed", "runs again as soon as a copy of it arrives" },
 	[SEMEL_STATE_EXPIRED] = { "expired", "its dead letter is past its retention" },
 };
@@ -118,8 +120,7 @@ const char *semel_actor_name(enum semel_actor actor)
 	return actors[actor];
 }
 
-/* A run that is authorised and has not happened may be anywhere between the broker and the handler.
- */
+/* A run that is authorised and has not happened may be anywhere between broker and handler. */
 static enum semel_state state_under_way(const struct semel_state_facts *facts,
 					enum semel_state otherwise)
 {
@@ -165,7 +166,7 @@ semel_status semel_state_check(enum semel_state from, enum semel_state to, enum 
 	return legal ? SEMEL_OK
 		     : semel_error_set(
 			       error, SEMEL_INTERNAL,
-			       "an event cannot go from %s to %s by %s (see docs/states.md)",
+			       "an event cannot move from %s to %s by %s (see docs/states.md)",
 			       semel_state_name(from), semel_state_name(to), semel_actor_name(by));
 }
 
@@ -195,15 +196,15 @@ static const struct semel_transition hold_moves[] = {
 	HOLD(DEAD, NONE, CONSUMER, "the head's replay is settled, and nothing waits behind it",
 	     EFFECT),
 	HOLD(DEAD, RELEASED, DISCARD, "the head is discarded, and events are parked behind it",
-	     PERSON),
-	HOLD(DEAD, NONE, DISCARD, "the head is discarded, and nothing waits behind it", PERSON),
+	     OPERATOR),
+	HOLD(DEAD, NONE, DISCARD, "the head is discarded, and nothing waits behind it", OPERATOR),
 	HOLD(RETRY, RELEASED, DISCARD,
-	     "the head is discarded while a replay that was not marked is tried again", PERSON),
-	HOLD(RETRY, NONE, DISCARD, "the same, and nothing is parked", PERSON),
+	     "the head is discarded while a replay that was not marked is tried again", OPERATOR),
+	HOLD(RETRY, NONE, DISCARD, "the same, and nothing is parked", OPERATOR),
 	HOLD(DEAD, NONE, PRUNE,
 	     "the head's dead letter is past its retention, and nothing waits "
 	     "behind it",
-	     PERSON),
+	     OPERATOR),
 	HOLD(GAP, GAP, CONSUMER, "the next follower has a predecessor that was not seen either",
 	     ADMIT),
 	HOLD(GAP, RETRY, CONSUMER, "an event of the key fails for now", VERDICT),
@@ -217,17 +218,17 @@ static const struct semel_transition hold_moves[] = {
 	HOLD(RELEASED, GAP, CONSUMER, "strict order: the next follower's predecessor is missing",
 	     ADMIT),
 	HOLD(RELEASED, NONE, CONSUMER, "the last follower is settled", EFFECT),
-	HOLD(NONE, RELEASED, REPAIR, "events are parked, and nothing holds them", PERSON),
+	HOLD(NONE, RELEASED, REPAIR, "events are parked, and nothing holds them", OPERATOR),
 	HOLD(NONE, DEAD, REPAIR, "events are parked behind a dead letter, and nothing holds them",
-	     PERSON),
-	HOLD(DEAD, RELEASED, REPAIR, "the head's dead letter is settled or gone", PERSON),
-	HOLD(DEAD, NONE, REPAIR, "the same, and nothing is parked", PERSON),
+	     OPERATOR),
+	HOLD(DEAD, RELEASED, REPAIR, "the head's dead letter is settled or gone", OPERATOR),
+	HOLD(DEAD, NONE, REPAIR, "the same, and nothing is parked", OPERATOR),
 };
 
 static const char *const hold_sentences[] = {
 	[SEMEL_HOLD_NONE] = "the ordering key is free",
 	[SEMEL_HOLD_RETRY] = "the head is tried again later; its copy is at the broker",
-	[SEMEL_HOLD_DEAD] = "the head is a dead letter; a person moves it on",
+	[SEMEL_HOLD_DEAD] = "the head is a dead letter; an operator replays or discards it",
 	[SEMEL_HOLD_GAP] = "a predecessor has not been seen; it is waited for, within a bound",
 	[SEMEL_HOLD_RELEASED] = "the head is settled; a consumer runs the parked events, in order",
 };
@@ -250,10 +251,11 @@ static semel_status check_hold(enum semel_hold_state from, enum semel_hold_state
 
 	assert(legal);
 	return legal ? SEMEL_OK
-		     : semel_error_set(error, SEMEL_INTERNAL,
-				       "a hold cannot go from %s to %s by %s (see docs/states.md)",
-				       semel_hold_state_name(from), semel_hold_state_name(to),
-				       semel_actor_name(by));
+		     : semel_error_set(
+			       error, SEMEL_INTERNAL,
+			       "a hold cannot move from %s to %s by %s (see docs/states.md)",
+			       semel_hold_state_name(from), semel_hold_state_name(to),
+			       semel_actor_name(by));
 }
 
 semel_status semel_hold_add(semel_tx tx, struct semel_text scope, const struct semel_hold *hold,
@@ -262,8 +264,9 @@ semel_status semel_hold_add(semel_tx tx, struct semel_text scope, const struct s
 	semel_status status = check_hold(SEMEL_HOLD_NONE, hold->state, by, error);
 
 	*added_out = false;
-	return status == SEMEL_OK ? tx.driver->holds->add(tx, scope, hold, added_out, error)
-				  : status;
+	if (status != SEMEL_OK)
+		return status;
+	return tx.driver->holds->add(tx, scope, hold, added_out, error);
 }
 
 semel_status semel_hold_move(semel_tx tx, struct semel_text scope, const struct semel_hold *from,
@@ -282,7 +285,7 @@ semel_status semel_hold_release(semel_tx tx, struct semel_text scope, const stru
 				enum semel_actor by, struct semel_arena *arena, semel_error *error)
 {
 	struct semel_dead_entry first = { .status = SEMEL_DEAD_PENDING };
-	/* Nothing else of it is kept: its counts were the head's. */
+	/* Nothing else of it stays: its counts were the head's. */
 	struct semel_hold to = { .aggregate_type = from->aggregate_type,
 				 .aggregate_id = from->aggregate_id,
 				 .head_id = from->head_id,

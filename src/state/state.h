@@ -4,10 +4,14 @@
  *
  * An event has one state at a subscription. It is derived from the rows of the scope (claim, dead
  * letter, parked row, hold); a copy of the event at the broker carries no authority of its own, it
- * only makes the consumer look. So a copy may be lost, repeated or late: what may run is decided
- * here, from what the store says.
+ * only makes the consumer read them. So a copy may be lost, repeated or late: what may run is
+ * decided here, from what the store says.
  *
  * These tables are the source of docs/states.md and of the sentences of `semel trace`.
+ *
+ * What may be touched here: a new state or move is a row of a table, with who makes it and in which
+ * transaction; then docs/states.md is written anew (semel states), and tests/model judges it. Rules
+ * move items and holds through these functions only. Nothing here decides when.
  */
 #ifndef SEMEL_STATE_STATE_H
 #define SEMEL_STATE_STATE_H
@@ -15,16 +19,17 @@
 #include "store/store.h"
 
 enum semel_state {
-	SEMEL_STATE_UNSEEN,    /* the scope's tables know nothing of it */
-	SEMEL_STATE_RECEIVED,  /* in a consumer's hands, nothing is decided; not durable */
+	SEMEL_STATE_UNSEEN,    /* the scope's tables have nothing of it */
+	SEMEL_STATE_RECEIVED,  /* in flight at a consumer, nothing is decided; not durable */
 	SEMEL_STATE_CLAIMED,   /* claimed: its handler runs, or its consumer died */
 	SEMEL_STATE_DONE,      /* processed */
 	SEMEL_STATE_RETRYING,  /* failed for now; a delayed copy is at the broker */
 	SEMEL_STATE_PARKED,    /* in the store, behind an earlier event of its ordering key */
-	SEMEL_STATE_DEAD,      /* a dead letter that a person decides about */
-	SEMEL_STATE_IN_DOUBT,  /* the same, and nobody knows whether its effect happened */
-	SEMEL_STATE_DISCARDED, /* a person has given it up */
-	SEMEL_STATE_REPLAYED,  /* a person has authorised another run, which has not happened yet */
+	SEMEL_STATE_DEAD,      /* a dead letter that an operator decides about */
+	SEMEL_STATE_IN_DOUBT,  /* the same, and it is unknown whether its effect happened */
+	SEMEL_STATE_DISCARDED, /* an operator has given it up */
+	SEMEL_STATE_REPLAYED,  /* an operator has authorised another run, which has not happened yet
+				*/
 	SEMEL_STATE_EXPIRED,   /* its dead letter is past its retention */
 	SEMEL_STATE_COUNT
 };
@@ -94,7 +99,7 @@ semel_status semel_hold_release(semel_tx tx, struct semel_text scope, const stru
 /* May a copy of an event run, as far as its dead letter says? */
 enum semel_authority {
 	SEMEL_AUTHORITY_CLAIMS,    /* there is no undecided letter: the claims decide */
-	SEMEL_AUTHORITY_REPLAY,    /* a person has authorised this run */
+	SEMEL_AUTHORITY_REPLAY,    /* an operator has authorised this run */
 	SEMEL_AUTHORITY_SUPERSEDED /* a letter accounts for the event: the copy is dropped */
 };
 

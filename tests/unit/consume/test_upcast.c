@@ -246,7 +246,7 @@ static void two_steps_from_one_type_and_circles_are_refused(void **state)
 	assert_int_equal(parse(fixture, "a=d:sql:1"), SEMEL_USAGE);
 	assert_told(fixture, "two upcasters take a");
 	assert_int_equal(parse(fixture, "c=a:sql:1"), SEMEL_USAGE);
-	assert_told(fixture, "circle");
+	assert_told(fixture, "cycle");
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)

@@ -182,8 +182,8 @@ static void headers_are_an_object_of_texts(void **state)
 	} wrong[] = {
 		{ "", "not valid JSON at byte 0" },
 		{ "{\"a\":}", "not valid JSON at byte 5" },
-		{ "[]", "no JSON object" },
-		{ " \"a\"", "no JSON object" },
+		{ "[]", "not a JSON object" },
+		{ " \"a\"", "not a JSON object" },
 		{ "{\"a\":5}", "header a is not a text" },
 		{ "{\"a\":\"x\",\"b\":null}", "header b is not a text" },
 		{ "{\"two words\":\"x\"}", "\"two words\" is not a token" },

@@ -210,7 +210,7 @@ static void wrong_lines_say_what_to_do(void **state)
 	refused("17", "no JSON object");
 	refused("{\"aggregateTyp\":\"x\"}", "\"aggregateTyp\": did you mean \"aggregateType\"");
 	refused("{\"xyzzyxyzzy\":1}", "\"xyzzyxyzzy\"");
-	refused("{\"id\":\"a\",\"id\":\"b\"}", "\"id\" is there twice");
+	refused("{\"id\":\"a\",\"id\":\"b\"}", "\"id\" occurs twice");
 	refused("{\"id\":5}", "\"id\" must be a text");
 	refused("{\"topic\":\"a\\u0000b\"}", "\"topic\" has a zero byte");
 	refused("{\"time\":\"yesterday\"}", "2026-11-15T12:00:00Z");
