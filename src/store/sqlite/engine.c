@@ -14,7 +14,7 @@ static sqlite3_stmt *of(const struct semel_sql_rows *rows)
 static struct semel_sqlite_query query_of(const struct semel_sql_rows *rows)
 {
 	return (struct semel_sqlite_query){
-		.slot = rows->statement->often ? SEMEL_SQL_SHARED : SEMEL_SQL_ONCE,
+		.id = rows->statement->often ? SEMEL_SQLITE_SHARED : SEMEL_SQLITE_ONCE,
 		.what = rows->statement->what,
 		.sql = rows->statement->text[SEMEL_SQL_SQLITE],
 	};

@@ -14,7 +14,7 @@
 #include "store/rules.h"
 
 static const struct semel_sqlite_query insert_claim = {
-	SEMEL_SQL_INBOX_CLAIM, "claim an event",
+	SEMEL_SQLITE_INBOX_CLAIM, "claim an event",
 	"INSERT INTO semel_inbox (scope, event_id, week_start, status, first_seen_at, processed_at,"
 	" handler_version, topic, \"partition\", \"offset\", error_code, owner, lease_until, "
 	"replay)"
@@ -22,42 +22,42 @@ static const struct semel_sqlite_query insert_claim = {
 	" ON CONFLICT DO NOTHING"
 };
 static const struct semel_sqlite_query find_claim = {
-	SEMEL_SQL_INBOX_FIND, "look up a claim",
+	SEMEL_SQLITE_INBOX_FIND, "look up a claim",
 	"SELECT status, owner, lease_until FROM semel_inbox"
 	" WHERE scope = ?1 AND event_id = ?2 AND (?3 IS NULL OR week_start = ?3)"
 };
 static const struct semel_sqlite_query insert_key = {
-	SEMEL_SQL_KEY_CLAIM, "claim a business key",
+	SEMEL_SQLITE_KEY_CLAIM, "claim a business key",
 	"INSERT INTO semel_inbox_key (scope, key, event_id, first_seen_at)"
 	" VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING"
 };
 static const struct semel_sqlite_query find_key = {
-	SEMEL_SQL_KEY_FIND, "look up a business key",
+	SEMEL_SQLITE_KEY_FIND, "look up a business key",
 	"SELECT event_id FROM semel_inbox_key WHERE scope = ?1 AND key = ?2"
 };
 static const struct semel_sqlite_query change_claim = {
-	SEMEL_SQL_INBOX_CHANGE, "change a claim",
+	SEMEL_SQLITE_INBOX_CHANGE, "change a claim",
 	"UPDATE semel_inbox SET status = ?3, owner = coalesce(?4, owner), lease_until = ?5,"
 	" processed_at = ?6, error_code = ?7, replay = max(replay, ?8)"
 	" WHERE scope = ?1 AND event_id = ?2 AND status = ?9 AND (?10 IS NULL OR owner = ?10)"
 	" AND (?9 <> 'FAILED' OR replay < ?8)"
 };
 static const struct semel_sqlite_query forget_claim = {
-	SEMEL_SQL_ONCE, "forget a claim",
+	SEMEL_SQLITE_ONCE, "forget a claim",
 	"DELETE FROM semel_inbox WHERE scope = ?1 AND event_id = ?2"
 	" AND (?3 IS NULL OR (status = 'CLAIMED' AND owner = ?3))"
 };
 static const struct semel_sqlite_query forget_key = {
-	SEMEL_SQL_ONCE, "forget a business key",
+	SEMEL_SQLITE_ONCE, "forget a business key",
 	"DELETE FROM semel_inbox_key WHERE scope = ?1 AND event_id = ?2 AND (?3 IS NULL"
 	" OR NOT EXISTS (SELECT 1 FROM semel_inbox WHERE scope = ?1 AND event_id = ?2))"
 };
 static const struct semel_sqlite_query renew_claims = {
-	SEMEL_SQL_ONCE, "renew the claims at work",
+	SEMEL_SQLITE_ONCE, "renew the claims at work",
 	"UPDATE semel_inbox SET lease_until = ?2 WHERE status = 'CLAIMED' AND owner = ?1"
 };
 static const struct semel_sqlite_query is_settled = {
-	SEMEL_SQL_INBOX_SETTLED, "ask whether an event is settled",
+	SEMEL_SQLITE_INBOX_SETTLED, "ask whether an event is settled",
 	"SELECT EXISTS (SELECT 1 FROM semel_inbox WHERE scope = ?1 AND event_id = ?2"
 	" AND status <> 'CLAIMED') OR EXISTS (SELECT 1 FROM semel_dead_letter WHERE scope = ?1"
 	" AND event_id = ?2 AND parked_behind IS NULL)"

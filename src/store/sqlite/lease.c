@@ -13,17 +13,17 @@
 #define HIGHER_LOW    "max(low_seq, ?5)"
 
 static const struct semel_sqlite_query list_lanes = {
-	SEMEL_SQL_ONCE, "read the leases",
+	SEMEL_SQLITE_ONCE, "read the leases",
 	"SELECT lane, epoch, owner, expires_at, " LOW_SEQ " FROM semel_lease WHERE lane = 0"
 };
 static const struct semel_sqlite_query take_lane = {
-	SEMEL_SQL_ONCE, "take a lane",
+	SEMEL_SQLITE_ONCE, "take a lane",
 	"UPDATE semel_lease SET owner = ?3, epoch = epoch + 1, expires_at = ?4, low_seq = " LOW_SEQ
 	" WHERE lane = ?1 AND epoch = ?2 RETURNING lane, epoch, owner, expires_at, low_seq"
 };
 /* Where the numbers went back, all that was read so far is read anew, under a new epoch. */
 static const struct semel_sqlite_query renew_lane = {
-	SEMEL_SQL_ONCE, "renew a lease",
+	SEMEL_SQLITE_ONCE, "renew a lease",
 	"UPDATE semel_lease SET expires_at = ?4, low_seq = " TRUE_LOW(
 		HIGHER_LOW) ", epoch = epoch + " WENT_BACK(HIGHER_LOW) " WHERE lane = ?1 AND epoch "
 								       "= ?2 AND owner = ?3"
@@ -31,13 +31,13 @@ static const struct semel_sqlite_query renew_lane = {
 								       "owner, expires_at, low_seq"
 };
 static const struct semel_sqlite_query rewind_lane = {
-	SEMEL_SQL_ONCE, "go back to an event below the low mark",
+	SEMEL_SQLITE_ONCE, "go back to an event below the low mark",
 	"UPDATE semel_lease SET expires_at = ?4, low_seq = min(low_seq, ?5 - 1), epoch = epoch + 1"
 	" WHERE lane = ?1 AND epoch = ?2 AND owner = ?3"
 	" RETURNING lane, epoch, owner, expires_at, low_seq"
 };
 static const struct semel_sqlite_query release_lane = {
-	SEMEL_SQL_ONCE, "release a lane",
+	SEMEL_SQLITE_ONCE, "release a lane",
 	"UPDATE semel_lease SET owner = '', expires_at = NULL"
 	" WHERE lane = ?1 AND epoch = ?2 AND owner = ?3"
 };

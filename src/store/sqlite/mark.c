@@ -13,24 +13,24 @@
 #include "store/rules.h"
 
 static const struct semel_sqlite_query check_fence = {
-	SEMEL_SQL_MARK_FENCE, "check the fence",
+	SEMEL_SQLITE_MARK_FENCE, "check the fence",
 	"UPDATE semel_lease SET low_seq = max(low_seq, ?4), expires_at = ?5"
 	" WHERE lane = ?1 AND epoch = ?2 AND owner = ?3"
 };
 /* OR FAIL: a failed mark rolls the whole transaction back, so SQLite need not keep the pages aside
  * (in a temporary file) to undo this statement alone. */
 static const struct semel_sqlite_query mark_published = {
-	SEMEL_SQL_MARK_PUBLISHED, "mark events as published",
+	SEMEL_SQLITE_MARK_PUBLISHED, "mark events as published",
 	"UPDATE OR FAIL semel_outbox SET status = 'PUBLISHED', published_at = ?3"
 	" WHERE seq BETWEEN ?1 AND ?2"
 };
 static const struct semel_sqlite_query mark_refused = {
-	SEMEL_SQL_ONCE, "mark a refused event",
+	SEMEL_SQLITE_ONCE, "mark a refused event",
 	"UPDATE semel_outbox SET status = ?2, attempts = ?3, next_attempt_at = ?4, last_error = ?5"
 	" WHERE seq = ?1"
 };
 static const struct semel_sqlite_query put_exception = {
-	SEMEL_SQL_ONCE, "set an event aside",
+	SEMEL_SQLITE_ONCE, "set an event aside",
 	"INSERT INTO semel_outbox_exception"
 	" (seq, aggregate_type, aggregate_id, state, due_at, blocks, replay)"
 	" VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (seq) DO UPDATE SET"
@@ -39,7 +39,7 @@ static const struct semel_sqlite_query put_exception = {
 };
 /* An event that is parked behind nobody may go at once. */
 static const struct semel_sqlite_query park_exception = {
-	SEMEL_SQL_ONCE, "park an event",
+	SEMEL_SQLITE_ONCE, "park an event",
 	"INSERT INTO semel_outbox_exception (seq, aggregate_type, aggregate_id, state)"
 	" SELECT ?1, ?2, ?3, CASE WHEN EXISTS (SELECT 1 FROM semel_outbox_exception e"
 	" WHERE e.aggregate_type = ?2 AND e.aggregate_id = ?3 AND e.seq < ?1)"
@@ -47,10 +47,10 @@ static const struct semel_sqlite_query park_exception = {
 	" WHERE true ON CONFLICT (seq) DO UPDATE SET state = excluded.state, due_at = NULL"
 };
 static const struct semel_sqlite_query remove_exception = {
-	SEMEL_SQL_ONCE, "let an event go", "DELETE FROM semel_outbox_exception WHERE seq = ?1"
+	SEMEL_SQLITE_ONCE, "let an event go", "DELETE FROM semel_outbox_exception WHERE seq = ?1"
 };
 static const struct semel_sqlite_query free_next = {
-	SEMEL_SQL_ONCE, "let the next event of an aggregate go",
+	SEMEL_SQLITE_ONCE, "let the next event of an aggregate go",
 	"UPDATE semel_outbox_exception SET state = 'due' WHERE state = 'parked' AND seq ="
 	" (SELECT min(seq) FROM semel_outbox_exception"
 	" WHERE aggregate_type = ?1 AND aggregate_id = ?2)"
@@ -287,11 +287,11 @@ leave:
  */
 
 static const struct semel_sqlite_query find_failed = {
-	SEMEL_SQL_ONCE, "look up the failed event",
+	SEMEL_SQLITE_ONCE, "look up the failed event",
 	"SELECT seq, aggregate_type, aggregate_id FROM semel_outbox WHERE id = ?1"
 };
 static const struct semel_sqlite_query reset_failed = {
-	SEMEL_SQL_ONCE, "set the event back",
+	SEMEL_SQLITE_ONCE, "set the event back",
 	"UPDATE semel_outbox SET status = 'NEW', attempts = 0, next_attempt_at = NULL WHERE seq = "
 	"?1"
 };

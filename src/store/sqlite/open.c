@@ -239,7 +239,7 @@ void semel_sqlite_store_close(semel_store *base)
 {
 	struct semel_sqlite_store *store = semel_sqlite_of(base);
 	semel_sqlite_rollback(base);
-	for (size_t i = 0; i < SEMEL_SQL_COUNT; i++)
+	for (size_t i = 0; i < SEMEL_SQLITE_COUNT; i++)
 		sqlite3_finalize(store->statements[i]);
 	for (size_t i = 0; i < SEMEL_SQLITE_SHARED_MAX; i++)
 		sqlite3_finalize(store->shared[i].statement);

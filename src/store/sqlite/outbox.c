@@ -12,7 +12,7 @@
 /* ---- producing ------------------------------------------------------------------------------- */
 
 static const struct semel_sqlite_query insert_event = {
-	SEMEL_SQL_OUTBOX_INSERT, "write the event to the outbox",
+	SEMEL_SQLITE_OUTBOX_INSERT, "write the event to the outbox",
 	"INSERT INTO semel_outbox (id, aggregate_type, aggregate_id, event_type, topic,"
 	" routing_key, content_type, headers, created_at, payload, committed_at)"
 	" VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)"
@@ -121,17 +121,18 @@ enum {
 	"(SELECT p.id FROM semel_outbox p WHERE p.aggregate_type = o.aggregate_type"               \
 	" AND p.aggregate_id = o.aggregate_id AND p.seq < o.seq ORDER BY p.seq DESC LIMIT 1)"
 
-static const struct semel_sqlite_query newest_seq = { SEMEL_SQL_OUTBOX_NEWEST, "look at the outbox",
+static const struct semel_sqlite_query newest_seq = { SEMEL_SQLITE_OUTBOX_NEWEST,
+						      "look at the outbox",
 						      "SELECT max(seq) FROM semel_outbox" };
 static const struct semel_sqlite_query fetch_run = {
-	SEMEL_SQL_OUTBOX_FETCH, "read the outbox",
+	SEMEL_SQLITE_OUTBOX_FETCH, "read the outbox",
 	"SELECT " EVENT_COLUMNS ", " EARLIER_EXCEPTION ", 0, 0, " PREVIOUS_ID
 	" FROM semel_outbox o WHERE o.seq > ?1 AND o.status = 'NEW'"
 	" AND NOT EXISTS (SELECT 1 FROM semel_outbox_exception x WHERE x.seq = o.seq)"
 	" ORDER BY o.seq"
 };
 static const struct semel_sqlite_query fetch_due = {
-	SEMEL_SQL_OUTBOX_FETCH_DUE, "read the due events of the outbox",
+	SEMEL_SQLITE_OUTBOX_FETCH_DUE, "read the due events of the outbox",
 	"SELECT " EVENT_COLUMNS ", 0, 1, x.replay, " PREVIOUS_ID
 	" FROM semel_outbox_exception x JOIN semel_outbox o ON o.seq = x.seq"
 	" WHERE x.state IN ('retry', 'due') AND (x.state = 'due' OR x.due_at <= ?1)"
@@ -145,17 +146,17 @@ static const struct semel_sqlite_query fetch_due = {
 	" AND (?5 IS NULL OR " CREATED_AT_NORMAL " >= ?5)"                                         \
 	" AND (?6 IS NULL OR " CREATED_AT_NORMAL " < ?6)"
 static const struct semel_sqlite_query select_all = {
-	SEMEL_SQL_ONCE, "select events of the outbox",
+	SEMEL_SQLITE_ONCE, "select events of the outbox",
 	SELECT_HEAD " AND (?3 IS NULL OR o.aggregate_type = ?3)"
 		    " AND (?4 IS NULL OR o.aggregate_id = ?4) ORDER BY o.seq"
 };
 static const struct semel_sqlite_query select_one = {
-	SEMEL_SQL_ONCE, "select an event of the outbox",
+	SEMEL_SQLITE_ONCE, "select an event of the outbox",
 	"SELECT " EVENT_COLUMNS ", 0, 0, 0, NULL FROM semel_outbox o WHERE o.seq > ?1"
 	" AND o.status = 'PUBLISHED' AND o.id = ?7"
 };
 static const struct semel_sqlite_query select_aggregate = {
-	SEMEL_SQL_ONCE, "select events of an aggregate",
+	SEMEL_SQLITE_ONCE, "select events of an aggregate",
 	SELECT_HEAD " AND o.aggregate_type = ?3 AND o.aggregate_id = ?4 ORDER BY o.seq"
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of the SQLite store share: the store itself, and how statements are run.
  *
- * A store of our own keeps its statements prepared, one place per slot. On a borrowed connection
+ * A store of our own keeps its statements prepared, one per id. On a borrowed connection
  * they are kept by statement_cache.c until it is closed; no setting is changed there.
  */
 #ifndef SEMEL_STORE_SQLITE_SQLITE_H
@@ -16,31 +16,31 @@
 #define SEMEL_SQLITE_SHARED_MAX 24
 
 /* The statements of the hot paths; ONCE is never kept. */
-enum semel_sqlite_slot {
-	SEMEL_SQL_ONCE,
-	SEMEL_SQL_BEGIN,
-	SEMEL_SQL_COMMIT,
-	SEMEL_SQL_SAVEPOINT,
-	SEMEL_SQL_RELEASE,
-	SEMEL_SQL_ROLLBACK_TO,
-	SEMEL_SQL_OUTBOX_INSERT,
-	SEMEL_SQL_OUTBOX_NEWEST,
-	SEMEL_SQL_OUTBOX_FETCH,
-	SEMEL_SQL_OUTBOX_FETCH_DUE,
-	SEMEL_SQL_MARK_FENCE,
-	SEMEL_SQL_MARK_PUBLISHED,
-	SEMEL_SQL_INBOX_CLAIM,
-	SEMEL_SQL_INBOX_FIND,
-	SEMEL_SQL_INBOX_CHANGE,
-	SEMEL_SQL_INBOX_SETTLED,
-	SEMEL_SQL_KEY_CLAIM,
-	SEMEL_SQL_KEY_FIND,
-	SEMEL_SQL_COUNT,
-	SEMEL_SQL_SHARED /* of the statement layer, and often used: kept by its text */
+enum semel_sqlite_statement_id {
+	SEMEL_SQLITE_ONCE,
+	SEMEL_SQLITE_BEGIN,
+	SEMEL_SQLITE_COMMIT,
+	SEMEL_SQLITE_SAVEPOINT,
+	SEMEL_SQLITE_RELEASE,
+	SEMEL_SQLITE_ROLLBACK_TO,
+	SEMEL_SQLITE_OUTBOX_INSERT,
+	SEMEL_SQLITE_OUTBOX_NEWEST,
+	SEMEL_SQLITE_OUTBOX_FETCH,
+	SEMEL_SQLITE_OUTBOX_FETCH_DUE,
+	SEMEL_SQLITE_MARK_FENCE,
+	SEMEL_SQLITE_MARK_PUBLISHED,
+	SEMEL_SQLITE_INBOX_CLAIM,
+	SEMEL_SQLITE_INBOX_FIND,
+	SEMEL_SQLITE_INBOX_CHANGE,
+	SEMEL_SQLITE_INBOX_SETTLED,
+	SEMEL_SQLITE_KEY_CLAIM,
+	SEMEL_SQLITE_KEY_FIND,
+	SEMEL_SQLITE_COUNT,
+	SEMEL_SQLITE_SHARED /* of the statement layer, and often used: kept by its text */
 };
 
 struct semel_sqlite_query {
-	enum semel_sqlite_slot slot;
+	enum semel_sqlite_statement_id id;
 	const char *what; /* for messages: "mark events" */
 	const char *sql;
 };
@@ -56,11 +56,11 @@ struct semel_sqlite_store {
 	sqlite3 *db;
 	char *path;
 	bool savepoint_open;
-	sqlite3_stmt *statements[SEMEL_SQL_COUNT];
+	sqlite3_stmt *statements[SEMEL_SQLITE_COUNT];
 	struct {
 		const char *sql;
 		sqlite3_stmt *statement;
-	} shared[SEMEL_SQLITE_SHARED_MAX]; /* those of SEMEL_SQL_SHARED */
+	} shared[SEMEL_SQLITE_SHARED_MAX]; /* those of SEMEL_SQLITE_SHARED */
 	struct semel_sqlite_effects *effects;
 	struct { /* see sweep.c */
 		int64_t after_seq;

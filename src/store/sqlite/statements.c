@@ -71,8 +71,8 @@ static semel_status prepare(semel_tx tx, const struct semel_sqlite_query *query,
 static sqlite3_stmt **place_of(struct semel_sqlite_store *store,
 			       const struct semel_sqlite_query *query)
 {
-	if (query->slot != SEMEL_SQL_SHARED)
-		return &store->statements[query->slot];
+	if (query->id != SEMEL_SQLITE_SHARED)
+		return &store->statements[query->id];
 	size_t at = 0;
 	while (at < SEMEL_SQLITE_SHARED_MAX && store->shared[at].sql != NULL &&
 	       store->shared[at].sql != query->sql)
@@ -92,7 +92,7 @@ semel_status semel_sqlite_take(semel_tx tx, const struct semel_sqlite_query *que
 		if (place != SEMEL_OK)
 			return place;
 	}
-	if (query->slot == SEMEL_SQL_ONCE)
+	if (query->id == SEMEL_SQLITE_ONCE)
 		return prepare(tx, query, 0, statement_out, error);
 	if (tx.store == NULL) {
 		*statement_out = semel_sqlite_cached_statement(db_of(tx), query->sql);
@@ -113,7 +113,7 @@ void semel_sqlite_give(semel_tx tx, const struct semel_sqlite_query *query, sqli
 {
 	if (statement == NULL)
 		return;
-	bool ours = tx.store != NULL && query->slot != SEMEL_SQL_ONCE;
+	bool ours = tx.store != NULL && query->id != SEMEL_SQLITE_ONCE;
 	if (!ours && !semel_sqlite_is_cached(statement)) {
 		sqlite3_finalize(statement);
 		return;

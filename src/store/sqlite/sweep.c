@@ -20,7 +20,7 @@
 	10 /* and so much longer than the round took: what is kept may be large */
 
 static const struct semel_sqlite_query select_below = {
-	SEMEL_SQL_ONCE, "look for events below the low mark",
+	SEMEL_SQLITE_ONCE, "look for events below the low mark",
 	"SELECT count(*), coalesce(max(s.seq), 0), coalesce(min(s.seq) FILTER (WHERE s.status ="
 	" 'NEW' AND NOT EXISTS (SELECT 1 FROM semel_outbox_exception x WHERE x.seq = s.seq)), 0)"
 	" FROM (SELECT seq, status FROM semel_outbox WHERE seq > ?1 AND seq <= ?2 ORDER BY seq"
@@ -36,16 +36,16 @@ static const struct semel_sqlite_query select_below = {
 	" AND e.seq < semel_outbox_exception.seq)"
 
 static const struct semel_sqlite_query any_stuck = {
-	SEMEL_SQL_ONCE, "look for events that wait for nobody",
+	SEMEL_SQLITE_ONCE, "look for events that wait for nobody",
 	"SELECT EXISTS (SELECT 1 FROM semel_outbox_exception WHERE " IS_ORPHAN ")"
 	" OR EXISTS (SELECT 1 FROM semel_outbox_exception WHERE " WAITS_FOR_NONE ")"
 };
 static const struct semel_sqlite_query drop_orphans = {
-	SEMEL_SQL_ONCE, "let exceptions go whose events are settled",
+	SEMEL_SQLITE_ONCE, "let exceptions go whose events are settled",
 	"DELETE FROM semel_outbox_exception WHERE " IS_ORPHAN
 };
 static const struct semel_sqlite_query free_heads = {
-	SEMEL_SQL_ONCE, "let events go that wait for nobody",
+	SEMEL_SQLITE_ONCE, "let events go that wait for nobody",
 	"UPDATE semel_outbox_exception SET state = 'due' WHERE " WAITS_FOR_NONE
 };
 

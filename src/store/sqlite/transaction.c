@@ -5,15 +5,15 @@
 
 #include "base/error.h"
 
-static const struct semel_sqlite_query begin_now = { SEMEL_SQL_BEGIN, "begin a transaction",
+static const struct semel_sqlite_query begin_now = { SEMEL_SQLITE_BEGIN, "begin a transaction",
 						     "BEGIN IMMEDIATE" };
-static const struct semel_sqlite_query commit_all = { SEMEL_SQL_COMMIT, "commit", "COMMIT" };
-static const struct semel_sqlite_query set_savepoint = { SEMEL_SQL_SAVEPOINT, "set a savepoint",
+static const struct semel_sqlite_query commit_all = { SEMEL_SQLITE_COMMIT, "commit", "COMMIT" };
+static const struct semel_sqlite_query set_savepoint = { SEMEL_SQLITE_SAVEPOINT, "set a savepoint",
 							 "SAVEPOINT semel_one" };
-static const struct semel_sqlite_query release_savepoint = { SEMEL_SQL_RELEASE,
+static const struct semel_sqlite_query release_savepoint = { SEMEL_SQLITE_RELEASE,
 							     "release a savepoint",
 							     "RELEASE semel_one" };
-static const struct semel_sqlite_query back_to_savepoint = { SEMEL_SQL_ROLLBACK_TO,
+static const struct semel_sqlite_query back_to_savepoint = { SEMEL_SQLITE_ROLLBACK_TO,
 							     "go back to a savepoint",
 							     "ROLLBACK TO semel_one" };
 
