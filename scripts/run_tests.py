@@ -133,13 +133,14 @@ def stage_outages(stage):
 # ---- the stages -------------------------------------------------------------------------------
 
 
-CHECKS = ("format", "tail", "includes", "words", "texts", "api-docs", "rows", "glossary")
+CHECKS = ("format", "tail", "includes", "words", "texts", "api-docs", "rows", "glossary", "ladders")
 
 
 def stage_checks(stage):
     words = ["tests/checks", *(["-m", "not slow"] if stage.quick else [])]
     own_tests = functools.partial(run_pytest, stage, "checks", words, ROOT / "build-test", PYTEST_S, workers=2)
     scripts = [functools.partial(stage.check, f"check {name}", [ROOT / "scripts" / f"check-{name}"]) for name in CHECKS]
+    scripts += [functools.partial(stage.check, name, [ROOT / "scripts" / name, "--check"]) for name in ("include-graph", "log-messages")]
     stage.at_once([own_tests, *scripts], 2)
 
 
@@ -352,7 +353,7 @@ def stage_model_servers(stage):
 
 # name, function, in the whole run, in `quick`, what it does
 STAGES = (
-    ("checks", stage_checks, True, True, "format, tail numbers, include direction, words, glossary, texts, the checks' own tests"),
+    ("checks", stage_checks, True, True, "format, tail numbers, include direction and graph, words, glossary, ladders, texts, log messages, the checks' own tests"),
     ("build", stage_build, True, True, "release build, warnings are errors"),
     ("unit", stage_unit, True, True, "cmocka, mirrors src/"),
     ("contract", stage_contract, True, True, "one suite per seam, for every driver"),

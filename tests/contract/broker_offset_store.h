@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An offset store for the tests of brokers, in memory that child processes share. The
  * steps call it; a broker that keeps its readers' places itself takes no notice. */
-#ifndef SEMEL_TESTS_BROKER_KEEPER_H
-#define SEMEL_TESTS_BROKER_KEEPER_H
+#ifndef SEMEL_TESTS_BROKER_OFFSET_STORE_H
+#define SEMEL_TESTS_BROKER_OFFSET_STORE_H
 
 #include "broker/broker.h"
 

@@ -63,7 +63,7 @@ static void a_lane_has_one_owner_and_every_new_one_a_higher_epoch(void **state)
 	semel_store_close(store);
 }
 
-static void a_relay_that_joins_has_its_place_in_the_crew(void **state)
+static void a_relay_that_joins_has_its_rank_in_the_group(void **state)
 {
 	(void)state;
 	semel_store *store = store_open_one();
@@ -476,7 +476,7 @@ static void events_behind_a_blocking_failure_are_counted_apart(void **state)
 
 static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_lane_has_one_owner_and_every_new_one_a_higher_epoch),
-	cmocka_unit_test(a_relay_that_joins_has_its_place_in_the_crew),
+	cmocka_unit_test(a_relay_that_joins_has_its_rank_in_the_group),
 	cmocka_unit_test(a_commit_wakes_a_relay_that_dozes),
 	cmocka_unit_test(only_its_owner_releases_a_lane),
 	cmocka_unit_test(a_relay_that_lost_its_lane_cannot_mark),

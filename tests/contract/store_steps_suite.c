@@ -275,21 +275,22 @@ const char *store_add_dead_letter(semel_store *store, struct semel_dead_entry en
 
 void store_in_processes(int count, bool (*body)(int number))
 {
-	int gate[2];
+	int start_pipe[2];
 	pid_t children[STORE_MAX];
-	assert_int_equal(pipe(gate), 0);
+	assert_int_equal(pipe(start_pipe), 0);
 	for (int i = 0; i < count; i++) {
 		children[i] = fork();
 		if (children[i] == 0) {
 			char byte;
-			close(gate[1]);
-			(void)!read(gate[0], &byte, 1); /* all start when the gate is closed */
+			close(start_pipe[1]);
+			(void)!read(start_pipe[0], &byte,
+				    1); /* all start when the pipe is closed */
 			_exit(body(i) ? 0 : 1);
 		}
 		assert_true(children[i] > 0);
 	}
-	close(gate[0]);
-	close(gate[1]);
+	close(start_pipe[0]);
+	close(start_pipe[1]);
 	for (int i = 0; i < count; i++) {
 		int ended = 0;
 		assert_int_equal(waitpid(children[i], &ended, 0), children[i]);

@@ -61,7 +61,7 @@ static void hold(semel_store *store, const char *type, const char *id, const cha
 	store_commit(store);
 }
 
-static void bury(semel_store *store, const char *id, const char *aggregate)
+static void add_dead_letter(semel_store *store, const char *id, const char *aggregate)
 {
 	struct semel_event event = store_event(id, aggregate);
 	char entry_id[64];
@@ -94,7 +94,7 @@ static void what_stands_behind_a_pending_dead_letter_waits_for_a_person(void **s
 {
 	(void)state;
 	semel_store *store = store_open_one();
-	bury(store, "e1", "a");
+	add_dead_letter(store, "e1", "a");
 	hold(store, "order", "a", "e1", SEMEL_HOLD_DEAD);
 	park(store, "e2", "a", "e1");
 	assert_string_equal(waits(store), "");
@@ -133,9 +133,9 @@ static void a_replay_that_is_parked_waits_like_any_other(void **state)
 {
 	(void)state;
 	semel_store *store = store_open_one();
-	bury(store, "e1", "a");
+	add_dead_letter(store, "e1", "a");
 	move(store, "e1", SEMEL_DEAD_REPLAYED);
-	bury(store, "e2", "a");
+	add_dead_letter(store, "e2", "a");
 	hold(store, "order", "a", "e2", SEMEL_HOLD_DEAD);
 	assert_string_equal(waits(store), "replay e1 order:a - - REPLAYED\n");
 	park(store, "e1", "a", "e2");
@@ -147,7 +147,7 @@ static void a_replay_is_told_until_it_is_settled(void **state)
 {
 	(void)state;
 	semel_store *store = store_open_one();
-	bury(store, "e1", "a");
+	add_dead_letter(store, "e1", "a");
 	hold(store, "order", "a", "e1", SEMEL_HOLD_DEAD);
 	assert_string_equal(waits(store), "");
 	move(store, "e1", SEMEL_DEAD_REPLAYED);
@@ -172,7 +172,7 @@ static void a_claim_that_is_not_finished_is_told(void **state)
 	store_claim_now(store, busy);
 	store_claim_now(store, store_claim("e2"));
 	assert_string_equal(waits(store), "claim e1 -:- - - ANY\n");
-	bury(store, "e0", "a");
+	add_dead_letter(store, "e0", "a");
 	hold(store, "order", "a", "e0", SEMEL_HOLD_DEAD);
 	park(store, "e1", "a", "e0"); /* its second copy: it waits like any other */
 	assert_string_equal(waits(store), "");

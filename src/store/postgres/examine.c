@@ -143,7 +143,7 @@ static const char wrong_rights[] =
 	" JOIN pg_proc f ON f.oid = d.refobjid JOIN pg_roles r ON r.oid = f.proowner"
 	" WHERE f.proowner <> p.owner AND NOT r.rolsuper)"
 	" SELECT bool_or(everybody), 'others than the owner may create functions in the schema"
-	" of the tables, which relay, consumers and desk may run: ' || string_agg(name, ', '"
+	" of the tables, which relay, consumers and operators may run: ' || string_agg(name, ', '"
 	" ORDER BY name), string_agg('REVOKE CREATE ON SCHEMA ' || place || ' FROM ' || name,"
 	" '; ' ORDER BY name) FROM who HAVING count(*) > 0"
 	" UNION ALL SELECT true, 'functions are not as init makes them: ' ||"

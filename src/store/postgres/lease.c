@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lanes and their fences, and the crew of relays that shares them. Every new owner draws a higher
+/* Lanes and their fences, and the relay group that shares them. Every new owner draws a higher
  * epoch; whoever still holds an older one cannot renew, release or mark any more. */
 #include "store/postgres/postgres.h"
 
@@ -90,7 +90,7 @@ static const struct semel_pg_query join_group = {
 static const struct semel_pg_query leave_group = { "leave the relays",
 						   "DELETE FROM semel_relay WHERE owner = $1" };
 
-/* A relay's connection reads stretches of one key and marks what it has read: whatever the
+/* A relay's connection reads ranges of one key and marks what it has read: whatever the
  * statistics of a young table say, an index is right. A mark that is lost with the server repeats
  * an event, which every consumer survives, so it need not wait for the disk. A policy for rows that
  * would hide some of them is an error, not a loss. */

@@ -277,7 +277,7 @@ static void a_scope_without_claims_is_not_tracked(void **state)
 	assert_true(semel_verify_is_clean(report));
 }
 
-static void a_scope_that_began_at_the_end_owes_nothing_before_it(void **state)
+static void a_scope_that_began_at_the_end_expects_nothing_before_it(void **state)
 {
 	struct world *world = world_of(state);
 	publish_three(world);
@@ -454,7 +454,7 @@ int main(void)
 		WORLD_TEST(dead_letters_and_their_followers_are_accounted_for),
 		WORLD_TEST(a_replay_that_was_sent_waits_and_one_that_is_gone_is_missing),
 		WORLD_TEST(a_scope_without_claims_is_not_tracked),
-		WORLD_TEST(a_scope_that_began_at_the_end_owes_nothing_before_it),
+		WORLD_TEST(a_scope_that_began_at_the_end_expects_nothing_before_it),
 		WORLD_TEST(only_topics_that_a_scope_reads_are_expected),
 		WORLD_TEST(pruned_events_are_beyond_proof),
 		WORLD_TEST(a_dead_letter_past_its_retention_is_not_missing),

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 #include <string.h>
 
-#define SIGHT(time, lag)                                                                           \
+#define DASHBOARD(time, lag)                                                                       \
 	"{\"time\":\"2026-11-15T12:00:" time ".000Z\",\"outbox\":{\"waiting\":3,\"retrying\":1,"   \
 	"\"parked\":0,\"blocked\":0,\"lastError\":\"no\\u001b[2Jroute\"},\"pending\":2,"           \
 	"\"ageSeconds\":75,\"subscriptions\":[{\"scope\":\"bill\\u0007ing\",\"lag\":" lag ","      \
@@ -29,7 +29,7 @@ static void it_shows_what_waits_how_fast_that_changes_and_why(void **state)
 {
 	(void)state;
 	semel_buffer_clear(&text);
-	assert_true(semel_top_draw(SIGHT("00", "90"), SIGHT("04", "100"), &text));
+	assert_true(semel_top_draw(DASHBOARD("00", "90"), DASHBOARD("04", "100"), &text));
 	has("outbox                 3         1         0         0         2   1m15s\n");
 	has("bill\\u0007ing                  100      +2.5         1         0         4");
 	has("breaker open\n");
@@ -40,7 +40,7 @@ static void what_is_not_known_is_a_dash(void **state)
 {
 	(void)state;
 	semel_buffer_clear(&text);
-	assert_true(semel_top_draw(NULL, SIGHT("04", "null"), &text));
+	assert_true(semel_top_draw(NULL, DASHBOARD("04", "null"), &text));
 	has("bill\\u0007ing                    -         -         1");
 	assert_false(semel_top_draw(NULL, "{", &text));
 }
@@ -49,7 +49,7 @@ static void nothing_that_others_wrote_moves_the_cursor(void **state)
 {
 	(void)state;
 	semel_buffer_clear(&text);
-	assert_true(semel_top_draw(NULL, SIGHT("04", "1"), &text));
+	assert_true(semel_top_draw(NULL, DASHBOARD("04", "1"), &text));
 	for (size_t i = 0; i < text.length; i++)
 		assert_true(text.data[i] == '\n' || (unsigned char)text.data[i] >= 0x20);
 	has("no\\u001b[2Jroute");
