@@ -13,9 +13,9 @@ static const struct semel_backoff pause = { .first_ms = 250, .cap_ms = 30000 };
 static void move(struct semel_breaker *breaker, enum semel_breaker_state state, const char *reason)
 {
 	static const char *const said[] = {
-		[SEMEL_BREAKER_CLOSED] = "the breaker is closed: deliveries are taken again",
-		[SEMEL_BREAKER_HALF_OPEN] = "the breaker is half open: one delivery is tried",
-		[SEMEL_BREAKER_OPEN] = "the breaker is open: nothing is taken for now",
+		[SEMEL_BREAKER_CLOSED] = "breaker closed, fetching again",
+		[SEMEL_BREAKER_HALF_OPEN] = "breaker half open, trying one delivery",
+		[SEMEL_BREAKER_OPEN] = "breaker open, fetching paused",
 	};
 
 	if (breaker->state == state)

@@ -210,17 +210,19 @@ static bool is_reserved(const char *name)
 
 static semel_status add_own(struct writing *writing, json_t *headers)
 {
-	semel_status status = SEMEL_OK;
-	for (void *at = json_object_iter(headers); at != NULL && status == SEMEL_OK;
+	for (void *at = json_object_iter(headers); at != NULL;
 	     at = json_object_iter_next(headers, at)) {
 		const char *name = json_object_iter_key(at);
 		json_t *member = json_object_iter_value(at);
 		struct semel_text value = semel_json_string(member);
 		if (value.data != NULL && semel_text_is_token(semel_text_of(name)) &&
-		    !semel_text_has_control(value) && !is_reserved(name))
-			status = add(writing, name, value);
+		    !semel_text_has_control(value) && !is_reserved(name)) {
+			semel_status status = add(writing, name, value);
+			if (status != SEMEL_OK)
+				return status;
+		}
 	}
-	return status;
+	return SEMEL_OK;
 }
 
 semel_status semel_http_headers(const struct semel_http_heading *heading,
