@@ -56,7 +56,7 @@ static void decide(struct semel_marking *marking, struct semel_relay_batch *batc
 	}
 }
 
-/* A lane that was lost and taken again has a new epoch: another relay has had the rows meanwhile,
+/* A lane that was lost and taken again has a new epoch: another relay has had the rows since,
  * and may have recorded other outcomes. */
 static bool is_of_this_lease(const struct semel_marking *marking,
 			     const struct semel_relay_batch *batch)

@@ -124,7 +124,7 @@ def test_rows_from_before_are_sent_when_asked_for_and_only_once(shop):
 def test_a_relay_says_what_to_do_when_the_table_is_not_adopted_or_otherwise(shop):
     shop.configure()
     refused = shop.run("relay", "--drain")
-    assert refused.returncode == 78 and "is not adopted" in refused.stderr and "init" in refused.stderr
+    assert refused.returncode == 78 and "is not adopted: its rows" in refused.stderr and "init" in refused.stderr
     shop.ok("init")
     shop.ok("relay", "--drain")
     shop.configure(headers="all")

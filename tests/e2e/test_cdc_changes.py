@@ -334,11 +334,11 @@ def test_an_outbox_that_was_partitioned_by_hand_is_polled_until_the_publication_
     for statement in PARTITIONED.split(";"):
         stream.semel.sql(statement)
     relay = stream.start()
-    wait_for(lambda: "tells of partitions of the outbox" in relay.log(), PATIENCE, "what is wrong")
+    wait_for(lambda: "publishes the partitions of the outbox" in relay.log(), PATIENCE, "what is wrong")
     stream.insert(3, first=4)
     stream.wait_until_published()
     stream.init()
-    streams_again_after(relay, "tells of partitions")
+    streams_again_after(relay, "publishes the partitions")
     stream.insert(3, first=7)
     stream.wait_until_published()
     assert stream.semel.stop(relay) == 0

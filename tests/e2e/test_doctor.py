@@ -241,7 +241,7 @@ def test_a_slot_that_is_missing_unread_or_over_its_budget_is_a_problem(semel):
     semel.ok("init", "--cdc", "--slot", slot)
     try:
         found = doctor(semel, *config(semel, relay=relay))
-        assert "nobody reads it" in the(found, "slot")["text"] and slot in the(found, "slot")["do"]
+        assert "has no reader" in the(found, "slot")["text"] and slot in the(found, "slot")["do"]
         assert "max_slot_wal_keep_size" in the(found, "slot-limit", "advice")["do"]
         assert the(doctor(semel, *config(semel, relay={"slot": slot})), "slot", "advice")
         semel.publish()

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The slot of the change stream: what the server says of it, how it is made and removed, and what
- * we remember of it.
+/* The slot of the change stream: how it is inspected, created and dropped, and what is recorded of
+ * it.
  *
- * - The slot is made without waiting: the server waits for every transaction that is open, and the
- *   relay goes on by polling meanwhile.
- * - A new slot knows nothing of what was committed before it. So the highest number that was drawn
- *   is recorded with it, after it was made: up to there the rows are polled.
+ * - The slot is created without waiting: the server waits for every open transaction, and the relay
+ *   keeps polling.
+ * - A new slot does not deliver what was committed before it. So the highest number drawn is
+ * recorded with it, after it was created: up to there the rows are polled.
  */
 #include "store/postgres/changes.h"
 
@@ -22,7 +22,7 @@
 enum { STANDBY, WAL_LEVEL, ROLE, MAY, SYNCHRONOUS };
 
 static const struct semel_pg_query select_settings = {
-	"look at the server's settings",
+	"read the server's settings",
 	"SELECT pg_is_in_recovery(), current_setting('wal_level'), current_user,"
 	" (SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user),"
 	" current_setting('synchronous_standby_names') <> ''"
@@ -48,7 +48,7 @@ enum {
 
 /* What was settled by a reader of another slot of this outbox needs no second one. */
 static const struct semel_pg_query select_slot = {
-	"look at the slot",
+	"inspect the slot",
 	"WITH now AS (SELECT $1::text AS name, $2::text AS publication, " IDENTITY " AS identity,"
 	" pg_current_wal_insert_lsn() AS lsn)"
 	" SELECT s.slot_name IS NOT NULL, s.plugin = 'pgoutput' AND s.database ="
@@ -64,14 +64,14 @@ static const struct semel_pg_query select_slot = {
 	" FROM now LEFT JOIN pg_replication_slots s ON s.slot_name = now.name"
 	" LEFT JOIN semel_slot m ON m.name = now.name"
 };
-static const struct semel_pg_query select_publication = { "look at the publication",
+static const struct semel_pg_query select_publication = { "inspect the publication",
 							  semel_pg_publication_sql };
 static const struct semel_pg_query drawn_numbers = {
-	"look at the outbox",
+	"read the outbox's sequence",
 	"SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM semel_outbox_seq"
 };
 static const struct semel_pg_query record_slot = {
-	"remember the slot",
+	"record the slot",
 	"INSERT INTO semel_slot (name, identity, position, poll_to, publication)"
 	" VALUES ($1, " IDENTITY ", $2::pg_lsn, $3, $4) ON CONFLICT (name) DO UPDATE"
 	" SET identity = excluded.identity, position = excluded.position,"
@@ -104,7 +104,7 @@ semel_status semel_pg_changes_failed(struct semel_pg_changes *changes, semel_sta
 	return status;
 }
 
-/* Marks that are told to the slot must be on the disk, unlike a polling relay's. */
+/* Marks must be durable before the slot is confirmed, unlike those of a polling relay. */
 static semel_status open_side(struct semel_pg_changes *changes, semel_error *error)
 {
 	struct semel_url url = { .text = changes->url };
@@ -200,7 +200,7 @@ static void read_slot(const PGresult *result, struct semel_slot_state *state)
 	state->complete_position = (uint64_t)semel_pg_int(result, 0, SETTLED);
 	if (state->foreign)
 		snprintf(state->obstacle, sizeof(state->obstacle),
-			 "a slot of this name is there already, %.100s (choose another: --slot)",
+			 "another slot of this name exists, %.100s (choose another name: --slot)",
 			 semel_pg_value(result, 0, OWNER));
 }
 
@@ -258,8 +258,8 @@ static semel_status read_settings(struct semel_pg_changes *changes, struct semel
 	return status;
 }
 
-/* First the publication, then the numbers: whatever was committed before it was looked at has one
- * of them, or a lower one. */
+/* First the publication, then the sequence: every row committed before the publication was
+ * inspected has a number up to the one read then. */
 static semel_status inspect(struct semel_changes *base, struct semel_slot_state *state_out,
 			    semel_error *error)
 {
@@ -299,8 +299,8 @@ static semel_status repair(struct semel_pg_changes *changes, const char *remedy,
 	return semel_pg_changes_failed(changes, status);
 }
 
-/* Several relays or inits at once: the first one mends it, and the others see that. There may be
- * more than one problem. */
+/* Several relays or inits may run at once: the first one repairs the publication, and the others
+ * find it repaired. There may be more than one problem. */
 static semel_status prepare(struct semel_changes *base, semel_error *error)
 {
 	struct semel_pg_changes *changes = semel_pg_changes_of(base);
@@ -351,7 +351,8 @@ static void end_creating(struct semel_pg_changes *changes)
 	changes->creating = NULL;
 }
 
-/* One that nobody waits for any more would be made later, and keep the log for nobody. */
+/* A creation that is not awaited would finish later, and the slot would retain the log without a
+ * reader. */
 static void cancel_creating(struct semel_pg_changes *changes)
 {
 	static const struct semel_pg_query cancel = { "cancel the creation of the slot",
@@ -446,7 +447,7 @@ static semel_status check_name(const char *slot, semel_error *error)
 	if (length > 0 && length < 64 && strspn(slot, allowed) == length)
 		return SEMEL_OK;
 	return semel_error_set(error, SEMEL_CONFIG,
-			       "a slot's name has 1 to 63 of a-z, 0-9 and _, not \"%.80s\"", slot);
+			       "invalid slot name \"%.80s\" (use 1 to 63 of a-z, 0-9 and _)", slot);
 }
 
 static void close_changes(struct semel_changes *base)

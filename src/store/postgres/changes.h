@@ -13,21 +13,21 @@
 struct semel_pg_changes {
 	struct semel_changes base;
 	char *url, *slot;
-	char publication[96]; /* at the last look */
+	char publication[96]; /* at the last inspection */
 	semel_store *side;    /* for statements; NULL: to be connected anew */
-	PGconn *creating;     /* makes the slot; NULL: nobody does */
+	PGconn *creating;     /* creates the slot; NULL: no creation is pending */
 	struct {
 		PGconn *connection; /* NULL: stopped */
 		struct semel_wake *wake;
 		struct semel_pgoutput decoder;
 		struct semel_pg_previous *previous;
-		bool previous_loaded; /* previous knows what went out before this stream */
+		bool previous_loaded; /* previous has what was published before this stream */
 		int64_t keepalive_timeout_ms;
 		uint64_t confirmed;
 		bool gather; /* much came: let more of it come before the next read */
 		bool in_transaction;
 		bool awaits_row;           /* in a transaction that has brought none */
-		int row_bytes, wake_bytes; /* so many wake; so many do now */
+		int row_bytes, wake_bytes; /* this many wake; the present limit */
 		uint64_t transaction;      /* counts them, over all streams */
 		uint32_t xid;              /* of the transaction that is read */
 		int64_t commit_order;      /* where its commit is in the server's log */
@@ -64,7 +64,7 @@ semel_status semel_pg_changes_failed(struct semel_pg_changes *changes, semel_sta
  * publication has left out come before those that follow: none of these is handed out then. */
 semel_status semel_pg_changes_check_publication(struct semel_pg_changes *changes,
 						semel_error *error);
-/* Ends whoever reads from the slot, where that is permitted. */
+/* Terminates the reader of the slot, where that is permitted. */
 void semel_pg_changes_terminate_reader(struct semel_pg_changes *changes);
 /* "16/B374D848" */
 void semel_pg_lsn_format(uint64_t position, char text_out[24]);
@@ -81,15 +81,15 @@ int64_t semel_pg_stream_visibility_wait_ms(const struct semel_changes *changes);
 int64_t semel_pg_stream_keepalive_timeout_ms(struct semel_changes *changes);
 void semel_pg_stream_stop(struct semel_changes *changes);
 
-/* visible.c: what others can see of the commits that the stream tells of. */
-/* Looks once more; the snapshot is kept. */
+/* visible.c: whether the commits that the stream delivers are visible. */
+/* Takes a snapshot, and keeps it. */
 semel_status semel_pg_visible_refresh(struct semel_pg_changes *changes, semel_error *error);
 /* Is it visible to the snapshot that was taken last? */
 bool semel_pg_visible_includes(const struct semel_pg_changes *changes, uint32_t xid);
-/* A transaction begins that others may not see yet: it is held until they do. */
+/* A transaction begins that may not be visible yet: its rows wait until it is. */
 semel_status semel_pg_visible_begin(struct semel_pg_changes *changes, uint32_t xid,
 				    semel_error *error);
-/* Another read; does the transaction that comes next still have to wait? */
+/* Before a read: does the next transaction still have to wait? */
 semel_status semel_pg_visible_read(struct semel_pg_changes *changes, bool *waiting_out,
 				   semel_error *error);
 void semel_pg_visible_reset(struct semel_pg_changes *changes);

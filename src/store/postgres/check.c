@@ -20,7 +20,7 @@ static const struct semel_pg_query check_rows = {
 	" ORDER BY r.number"
 };
 static const struct semel_pg_query list_aggregates = {
-	"look for exceptions",
+	"list aggregates with exceptions",
 	"SELECT DISTINCT aggregate_type, aggregate_id FROM semel_outbox_exception"
 };
 

@@ -12,7 +12,7 @@
 
 #define AGREED_MS 1000
 
-static const struct semel_pg_query server_time = { "ask for the server's time",
+static const struct semel_pg_query server_time = { "read the server's clock",
 						   "SELECT " SEMEL_PG_MS("clock_timestamp()") };
 
 /* doubt_ms: by so much the difference may be wrong, since the answer took its time. */
@@ -22,11 +22,12 @@ static void apply_offset(struct semel_pg_store *store, int64_t clock_offset_ms, 
 	store->clock_offset_ms =
 		llabs(clock_offset_ms) <= AGREED_MS + doubt_ms ? 0 : clock_offset_ms;
 	if (store->clock_offset_ms != 0 && llabs(store->clock_offset_ms - before_ms) > AGREED_MS)
-		semel_logf(SEMEL_LOG_WARN,
-			   "this machine's clock is %lld s %s PostgreSQL's; leases go by the "
-			   "server's (is the time synchronised?)",
-			   (long long)(llabs(clock_offset_ms) / 1000),
-			   clock_offset_ms > 0 ? "behind" : "ahead of");
+		semel_logf(
+			SEMEL_LOG_WARN,
+			"the local clock is %lld s %s PostgreSQL's, using the server's for leases "
+			"(synchronise both machines: chrony, systemd-timesyncd)",
+			(long long)(llabs(clock_offset_ms) / 1000),
+			clock_offset_ms > 0 ? "behind" : "ahead of");
 }
 
 semel_status semel_pg_clock_compare(struct semel_pg_store *store, semel_error *error)

@@ -2,39 +2,38 @@
 /* Order of commits under polling, where the server keeps commit times (track_commit_timestamp).
  *
  * A transaction may draw its number, wait for the lock of another one that draws a higher number,
- * and commit after it. A batch is a stretch of numbers, so:
+ * and commit after it. A batch is a range of numbers, so:
  * - Its rows are sent in the order of (place, seq). place is the time of the row's commit, of the
- *   transaction in its xmin: a row of the run was never updated. Whoever waited for a lock commits
- *   after it was released, and that is after the other one's time was taken. A row without a time
- *   was committed before the server kept any, or so long ago that it has forgotten: it goes first.
- * - A row beyond the stretch may have been committed before one inside. Let w be the earliest time
- * at which one of the last ten rows that were looked at was written (committed_at: when its INSERT
- *   ran). Numbers beyond them are drawn later, so their commits are later than w, but for the
- *   moment between a row's number and its committed_at, which are two expressions of one INSERT:
- *   for that we allow SLACK_US. So rows beyond are looked at until w - SLACK_US is later than every
- *   commit of the batch, or there are no more: whatever lies still further was committed after all
- *   that is sent now.
- * - Each aggregate keeps as many rows as it has in the stretch, those that were committed first; so
- *   a batch is never empty, and what is sent is preceded by nothing that is left out. What was left
- *   out stays above the cursor (complete_seq), and is read again.
+ *   transaction in its xmin: a row of the range was never updated. A transaction that waited for a
+ *   lock commits after it was released, and that is after the other one's time was taken. A row
+ *   without a time was committed before the server kept any, or longer ago than it keeps them: it
+ *   goes first.
+ * - A row beyond the range may have been committed before one inside. Let w be the earliest time at
+ *   which one of the last ten rows read was written (committed_at: when its INSERT ran). Numbers
+ *   beyond them are drawn later, so their commits are later than w, but for the moment between a
+ *   row's number and its committed_at, which are two expressions of one INSERT: for that we allow
+ *   SLACK_US. So rows beyond are read until w - SLACK_US is later than every commit of the batch,
+ * or there are no more: whatever lies still further was committed after all that is sent now.
+ * - Each aggregate keeps as many rows as it has in the range, those that were committed first; so a
+ *   batch is never empty, and what is sent is preceded by nothing that is left out. What was left
+ * out stays above the cursor (complete_seq), and is read again.
  * - What the next statement sees and this one did not was committed later than all of this.
  *
- * All rows of one transaction have the same time, which is later than all of their committed_at: of
- * a large one each batch would look at all the rest. So what a look has found is remembered for its
- * lane (semel_pg_commit_bound): beyond from_seq, the last row that was committed before `latest`
- * (at least the end of the batch), and up to to_seq, where the look has ended, nothing that is
- * still to be sent was committed before `latest`, the latest commit of what is kept. A later batch
- * that ends in there, or whose look has come there, and keeps no later commit than that, is not
- * looked beyond:
- * - What the look saw there was not committed before `latest`, so not before this batch. A row that
- *   was updated since has a later commit. An exception counts as to be sent: it may return.
- * - What the look did not see has become visible after a commit of `latest` had: it was committed
- *   after whatever has that time or an earlier one.
- * - What lies beyond to_seq was committed after `latest`, as above; or the look has come to the end
- *   of the table (INT64_MAX), and then it was not seen.
- * None of it depends on where a batch begins. It is forgotten with the connection, when the numbers
- * went back (watermark.c: it may be another table), and when a lane is rewound to what was changed
- * by hand (lease.c).
+ * All rows of one transaction have the same time, which is later than all of their committed_at:
+ * with a large one each batch would read all the rest. So the result of a read beyond is kept for
+ * its lane (semel_pg_commit_bound): beyond from_seq, the last row that was committed before
+ * `latest` (at least the end of the batch), and up to to_seq, where the read has ended, nothing
+ * that is still to be sent was committed before `latest`, the latest commit of what is kept. A
+ * later batch that ends in there, or whose read has come there, and keeps no later commit than
+ * that, needs no further read:
+ * - A row that the read saw there was not committed before `latest`, so not before this batch. A
+ * row that was updated since has a later commit. An exception counts as to be sent: it may return.
+ * - A row that the read did not see has become visible after a commit of `latest` had: it was
+ *   committed after whatever has that time or an earlier one.
+ * - A row beyond to_seq was committed after `latest`, as above; or the read has come to the end of
+ * the table (INT64_MAX), and then the row was not seen. None of it depends on where a batch begins.
+ * It is discarded with the connection, when the numbers went back (watermark.c: it may be another
+ * table), and when a lane is rewound to what was changed by hand (lease.c).
  */
 #include "store/postgres/postgres.h"
 
@@ -45,7 +44,7 @@
 #include <string.h>
 
 #define SLACK_US 200000
-#define FEW_ROWS 100 /* of the first look beyond a batch; every further one has four times more */
+#define FEW_ROWS 100 /* of the first read beyond a batch; every further one has four times more */
 
 /* A row of the stretch, or one beyond that may have to go before it. */
 struct candidate {
@@ -117,7 +116,7 @@ static bool is_in_order(const struct semel_outbox_batch *batch)
 #define WRITTEN SEMEL_PG_COMMIT_ORDER_OF("s.committed_at")
 
 static const struct semel_pg_query select_beyond = {
-	"look for earlier commits",
+	"find earlier commits",
 	"WITH s AS MATERIALIZED (SELECT o.seq, o.status, o.aggregate_type, o.aggregate_id,"
 	" o.committed_at, " SEMEL_PG_COMMIT_ORDER(
 		"o") " AS place FROM semel_outbox o"

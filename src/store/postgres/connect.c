@@ -113,8 +113,8 @@ static PGconn *connect_with(const PQconninfoOption *options, bool stream)
 	return semel_libpq.connectdbParams(keywords, values, 0);
 }
 
-/* Who cannot have a second connection goes on: what a swapped session lacks will be noticed then.
- */
+/* Without a second connection the check is skipped: a swapped session fails at its first prepared
+ * statement. */
 static semel_status require_session(PGconn *connection, const PQconninfoOption *options,
 				    int wait_ms, semel_error *error)
 {
@@ -141,7 +141,7 @@ static semel_status set_up_session(PGconn *connection, semel_error *error)
 	if (encoding != NULL && strcmp(encoding, "UTF8") != 0 && strcmp(encoding, "SQL_ASCII") != 0)
 		return semel_error_set(error, SEMEL_CONFIG,
 				       "the database is in %s, which cannot hold every event (keep "
-				       "Semel's tables in one that was made with ENCODING 'UTF8')",
+				       "Semel's tables in one created with ENCODING 'UTF8')",
 				       encoding);
 	return semel_pg_execute_plain(connection, our_settings, "set the time-outs", error);
 }
@@ -202,7 +202,7 @@ static semel_status read_number(PGconn *connection, const char *sql, int64_t *nu
 	PGresult *result = semel_libpq.exec(connection, sql);
 	semel_status status = SEMEL_OK;
 	if (semel_libpq.resultStatus(result) != PGRES_TUPLES_OK)
-		status = semel_pg_error(connection, result, "look for Semel's tables", error);
+		status = semel_pg_error(connection, result, "find Semel's tables", error);
 	else
 		*number_out = semel_pg_int(result, 0, 0);
 	semel_libpq.clear(result);
@@ -287,12 +287,12 @@ static const char raise_sequence[] =
 	" ORDER BY w.lane DESC, w.seq DESC LIMIT 1) AS o ON true) AS numbers,"
 	" semel_outbox_seq s WHERE highest OPERATOR(pg_catalog.>) s.last_value";
 
-/* Whoever is not the owner finds everything made, and may not have the right to this. */
+/* A role that is not the owner finds everything created, and may lack the privilege for this. */
 static semel_status create_partitions(PGconn *connection, semel_error *error)
 {
 	semel_error refused = { .status = SEMEL_OK };
 	semel_status status = semel_pg_execute_plain(connection, "SELECT semel_inbox_prepare()",
-						     "make the inbox's partitions", &refused);
+						     "create the inbox's partitions", &refused);
 	if (status == SEMEL_OK || status == SEMEL_CONFIG)
 		return SEMEL_OK;
 	if (error != NULL)
@@ -318,14 +318,15 @@ semel_status semel_pg_store_init(const struct semel_url *url, semel_error *error
 	status = upgrade(connection, error);
 	if (status != SEMEL_OK)
 		goto finish_connection;
-	status = semel_pg_execute_plain(connection, raise_sequence, "look at the numbers", error);
+	status = semel_pg_execute_plain(connection, raise_sequence, "raise the outbox's sequence",
+					error);
 	if (status != SEMEL_OK)
 		goto finish_connection;
 	status = semel_pg_execute_plain(connection, semel_sql_store_postgres_functions,
-					"make Semel's functions", error);
+					"create Semel's functions", error);
 	if (status != SEMEL_OK)
 		goto finish_connection;
-	status = semel_pg_execute_plain(connection, "COMMIT", "make Semel's tables", error);
+	status = semel_pg_execute_plain(connection, "COMMIT", "create Semel's tables", error);
 	if (status != SEMEL_OK)
 		goto finish_connection;
 	status = create_partitions(connection, error);

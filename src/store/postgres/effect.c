@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Statements of the user's: the business change of a publish, SQL handlers, upcasters.
+/* SQL of the user: the business change of a publish, SQL handlers, upcasters.
  *
- * - They run inside a transaction that is ours to end: whatever begins, ends or nests one is
+ * - They run inside a transaction that Semel ends: a statement that begins, ends or nests one is
  *   refused when it is read.
  * - What PostgreSQL says of the values (a constraint, a type) is about this event: reject. What it
  *   says of itself (gone, full, locked, deadlock) is an outage. Anything else may pass: retry. That
  *   is also for a statement that took too long, or one event could hold up the others for ever.
- * - Effects of a batch are sent without waiting for answers; whatever comes next reads them. Behind
+ * - Effects of a batch are sent without waiting for answers; the next statement reads them. Behind
  *   a savepoint each is answered at once.
  */
 #include "store/postgres/postgres.h"

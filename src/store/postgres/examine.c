@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `semel doctor` sees of PostgreSQL. Each question is a statement of its own, so that one that
- * this role may not ask takes nothing from the others. Queries of other sessions are never shown:
- * their text may hold payloads. */
+/* What `semel doctor` checks of PostgreSQL. Each check is a statement of its own, so that one that
+ * this role may not run does not affect the others. Queries of other sessions are never shown:
+ * their text may contain payloads. */
 #include "store/postgres/postgres.h"
 #include "store/postgres/publication.h"
 
@@ -37,7 +37,7 @@ static void advise(const struct examiner *examiner, enum semel_check check, cons
 	semel_examination_report(examiner->examination, check, SEMEL_SEVERITY_ADVICE, text, remedy);
 }
 
-/* NULL: it could not be asked, which was told. */
+/* NULL: it failed, which was reported. */
 static PGresult *ask(const struct examiner *examiner, enum semel_check check, const char *sql,
 		     const char *value)
 {
@@ -108,8 +108,8 @@ static void examine_rights(const struct examiner *examiner)
 	semel_pg_clear(result);
 }
 
-/* Whoever may create in the schema can have others run his functions; see 008_security.sql. A row
- * is whether it is a problem, what is wrong, and what to do. */
+/* A role that may create objects in the schema can make other roles run its functions; see
+ * 008_security.sql. A row is whether it is a problem, what is wrong, and what to do. */
 static const char wrong_rights[] =
 	"WITH place AS (SELECT n.*, quote_ident(n.nspname) AS name, c.relowner AS owner"
 	" FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
@@ -142,8 +142,10 @@ static const char wrong_rights[] =
 	" ON d.classid = t.kind AND d.objid = t.oid AND d.refclassid = 'pg_proc'::regclass"
 	" JOIN pg_proc f ON f.oid = d.refobjid JOIN pg_roles r ON r.oid = f.proowner"
 	" WHERE f.proowner <> p.owner AND NOT r.rolsuper)"
-	" SELECT bool_or(everybody), 'others than the owner may create functions in the schema"
-	" of the tables, which relay, consumers and operators may run: ' || string_agg(name, ', '"
+	" SELECT bool_or(everybody), 'roles other than the owner may create functions in the"
+	" schema of the tables, which relay, consumers and operators may run: ' || "
+	"string_agg(name, ', "
+	"'"
 	" ORDER BY name), string_agg('REVOKE CREATE ON SCHEMA ' || place || ' FROM ' || name,"
 	" '; ' ORDER BY name) FROM who HAVING count(*) > 0"
 	" UNION ALL SELECT true, 'functions are not as init makes them: ' ||"
@@ -152,9 +154,10 @@ static const char wrong_rights[] =
 	" OR hot = closed OR prosecdef <> mighty OR (prosecdef AND "
 	"has_function_privilege('public', oid,"
 	" 'EXECUTE')) HAVING count(*) > 0"
-	" UNION ALL SELECT false, 'functions of others run with the rights of whoever writes to"
+	" UNION ALL SELECT false, 'functions of other roles run with the rights of the writers of"
 	" the tables: ' || string_agg(DISTINCT name || ' calls ' || function::text || ' of ' ||"
-	" owner, ', '), 'look at what they do; give TRIGGER on the tables to nobody' FROM alien"
+	" owner, ', '), 'check what they do; revoke TRIGGER on the tables from all roles' FROM "
+	"alien"
 	" HAVING count(*) > 0"
 	" UNION ALL SELECT false, 'every role of the database has rights on the tables: ' ||"
 	" string_agg(rights || ' on ' || name, ', ' ORDER BY name), string_agg('REVOKE ALL ON '"
@@ -168,10 +171,10 @@ static void examine_overloads(const struct examiner *examiner)
 		ask(examiner, SEMEL_CHECK_STORE_SCHEMA_RIGHTS, semel_pg_overloads_sql, NULL);
 	for (int i = 0; i < semel_pg_rows(result); i++) {
 		snprintf(text, sizeof(text),
-			 "the %.200s of %.64s may be run instead of PostgreSQL's own",
+			 "the %.200s of %.64s may run instead of PostgreSQL's own",
 			 semel_pg_value(result, i, 0), semel_pg_value(result, i, 1));
 		advise(examiner, SEMEL_CHECK_STORE_SCHEMA_RIGHTS, text,
-		       "look at what it does; drop it, or give it to the owner of the schema");
+		       "check what it does; drop it, or give it to the owner of the schema");
 	}
 	semel_pg_clear(result);
 }
@@ -185,7 +188,7 @@ static void examine_schema_rights(const struct examiner *examiner)
 			semel_pg_value(result, i, 2));
 	if (result != NULL && semel_pg_rows(result) == 0)
 		fine(examiner, SEMEL_CHECK_STORE_SCHEMA_RIGHTS,
-		     "nobody but the owner may create in the schema of the tables");
+		     "only the owner may create objects in the schema of the tables");
 	semel_pg_clear(result);
 }
 
@@ -247,8 +250,8 @@ static void examine_clock(const struct examiner *examiner)
 
 /* ---- transactions ---------------------------------------------------------------------------- */
 
-/* Whoever has written to the outbox holds back the low mark of all lanes; others only keep vacuum
- * from cleaning. */
+/* A transaction that has written to the outbox holds back the low mark of all lanes; any other only
+ * blocks vacuum. */
 static const char open_transactions[] =
 	"SELECT CASE WHEN gid IS NULL THEN 'pid ' || pid || ', user ' || coalesce(who, 'unknown')"
 	" || ', application ' || coalesce(application, 'unknown') ELSE 'prepared as ' || gid ||"
@@ -276,19 +279,19 @@ static void examine_transactions(const struct examiner *examiner)
 		snprintf(text, sizeof(text), "a transaction is open for %lld s%s: %.500s",
 			 (long long)semel_pg_int(result, i, 1),
 			 writes ? " and holds back the low mark of the outbox"
-				: " and keeps vacuum from cleaning",
+				: " and blocks vacuum",
 			 semel_pg_value(result, i, 0));
 		semel_examination_report(examiner->examination, SEMEL_CHECK_STORE_TRANSACTIONS,
 					 writes ? SEMEL_SEVERITY_PROBLEM : SEMEL_SEVERITY_ADVICE,
 					 text, semel_pg_value(result, i, 2));
 	}
 	if (semel_pg_rows(result) == 0)
-		fine(examiner, SEMEL_CHECK_STORE_TRANSACTIONS, "none is open for long");
+		fine(examiner, SEMEL_CHECK_STORE_TRANSACTIONS, "no transaction is open for long");
 	semel_pg_clear(result);
 }
 
-/* They are in the log, and nobody can see them: neither polling nor the change stream brings their
- * events. */
+/* They are in the log, and not visible: neither polling nor the change stream reads their events.
+ */
 static void examine_standbys(const struct examiner *examiner)
 {
 	static const char sql[] =
@@ -305,7 +308,7 @@ static void examine_standbys(const struct examiner *examiner)
 			 (long long)semel_pg_int(result, 0, 0),
 			 (long long)semel_pg_int(result, 0, 1));
 		problem(examiner, SEMEL_CHECK_STORE_TRANSACTIONS, text,
-			"start the standby (look at pg_stat_replication), or take it out of "
+			"start the standby (see pg_stat_replication), or remove it from "
 			"synchronous_standby_names and reload");
 	}
 	semel_pg_clear(result);
@@ -323,7 +326,7 @@ static void examine_disk(const struct examiner *examiner)
 		semel_examination_disk(examiner->examination, SEMEL_CHECK_STORE_DISK,
 				       semel_pg_value(result, 0, 0));
 	else if (result != NULL)
-		fine(examiner, SEMEL_CHECK_STORE_DISK, "cannot be seen from here");
+		fine(examiner, SEMEL_CHECK_STORE_DISK, "cannot be checked from here");
 	semel_pg_clear(result);
 }
 
@@ -393,7 +396,7 @@ static void judge_slot(const struct examiner *examiner, const struct semel_slot_
 		 examination->slot);
 	snprintf(text, sizeof(text), "the slot %.64s keeps %llu MB of the log%s", examination->slot,
 		 (unsigned long long)(slot->retained >> MIB),
-		 slot->active ? "" : ", and nobody reads it");
+		 slot->active ? "" : ", and has no reader");
 	if (slot->lost)
 		problem(examiner, SEMEL_CHECK_SLOT,
 			"the slot is lost: the server has removed parts of the log that it needs",
@@ -419,7 +422,7 @@ static void judge_slot(const struct examiner *examiner, const struct semel_slot_
 				       (long long)(slot->limit >> MIB));
 }
 
-/* Is it there, and ours? */
+/* Does the slot exist, and is it ours? */
 static bool examine_slot(const struct examiner *examiner)
 {
 	const struct semel_examination *examination = examiner->examination;
@@ -431,7 +434,7 @@ static bool examine_slot(const struct examiner *examiner)
 	read_slot(result, &slot);
 	const char *level = semel_pg_value(result, 0, WAL_LEVEL);
 	if (examination->slot_required && strcmp(level, "logical") != 0) {
-		snprintf(text, sizeof(text), "wal_level is %.20s: there can be no change stream",
+		snprintf(text, sizeof(text), "wal_level is %.20s: no change stream is possible",
 			 level);
 		problem(examiner, SEMEL_CHECK_SLOT, text,
 			"set wal_level = logical in postgresql.conf and restart the server");
@@ -444,7 +447,7 @@ static bool examine_slot(const struct examiner *examiner)
 			"give the relay a slot of its own: the key slot of the section relay, or "
 			"--slot NAME, and semel init --cdc --slot NAME");
 	} else if (examination->slot_required) {
-		snprintf(text, sizeof(text), "there is no slot %.64s: the relay polls",
+		snprintf(text, sizeof(text), "the slot %.64s does not exist: the relay polls",
 			 examination->slot);
 		problem(examiner, SEMEL_CHECK_SLOT, text, "semel --store URL init --cdc");
 	}
@@ -452,16 +455,16 @@ static bool examine_slot(const struct examiner *examiner)
 	return slot.exists;
 }
 
-/* What is wrong, and in brackets what to do. Where both slot and publication are missing, the slot
- * was told of, with the command that makes both. */
+/* A problem has what to do in brackets. Where both slot and publication are missing, the missing
+ * slot was reported, with the command that creates both. */
 static void examine_publication(const struct examiner *examiner, bool slot_exists)
 {
 	static const char before_remedy[] = " (run: ";
 	char text[TEXT_SIZE], remedy[TEXT_SIZE];
 	PGresult *result = ask(examiner, SEMEL_CHECK_SLOT, semel_pg_publication_sql, NULL);
 	int64_t number = result == NULL ? SEMEL_PG_PUBLICATION_OK : semel_pg_int(result, 0, 0);
-	bool told = number == SEMEL_PG_PUBLICATION_MISSING && !slot_exists;
-	const char *text_found = told ? NULL : semel_pg_publication_problem(number);
+	bool reported = number == SEMEL_PG_PUBLICATION_MISSING && !slot_exists;
+	const char *text_found = reported ? NULL : semel_pg_publication_problem(number);
 	const char *bracket = text_found == NULL ? NULL : strstr(text_found, before_remedy);
 	if (bracket != NULL) {
 		snprintf(text, sizeof(text), "%.*s: the relay polls", (int)(bracket - text_found),
@@ -473,7 +476,7 @@ static void examine_publication(const struct examiner *examiner, bool slot_exist
 	semel_pg_clear(result);
 }
 
-/* Slots of this outbox from before: the relay has another name for its slot since. */
+/* Slots that a relay of this outbox has used under an earlier name. */
 static const char old_slots[] =
 	"SELECT s.slot_name, coalesce(pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery() THEN"
 	" pg_last_wal_receive_lsn() ELSE pg_current_wal_insert_lsn() END, s.restart_lsn),"
@@ -495,7 +498,7 @@ static void examine_old_slots(const struct examiner *examiner)
 		const char *name = semel_pg_value(result, i, 0);
 		snprintf(text, sizeof(text),
 			 "the slot %.64s, which the settings do not name, keeps %llu MB of the "
-			 "log, and nobody reads it",
+			 "log, and has no reader",
 			 name, (unsigned long long)semel_pg_int(result, i, 1) >> MIB);
 		snprintf(remedy, sizeof(remedy),
 			 "if no relay has it for its --slot: SELECT "
@@ -512,8 +515,8 @@ static void examine_old_slots(const struct examiner *examiner)
 
 /* ---- order ----------------------------------------------------------------------------------- */
 
-/* Of the newest events those that were sent after a later one of their aggregate was, by far: that
- * had been seen alone. Retries do not count. */
+/* Of the newest events those that were published long after a later one of their aggregate: only
+ * that one was visible before. Retries do not count. */
 static const char crossed[] =
 	"SELECT current_setting('track_commit_timestamp') = 'on', (SELECT count(DISTINCT"
 	" (n.aggregate_type, n.aggregate_id)) FROM (SELECT o.aggregate_type, o.aggregate_id,"

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Marks of rows from the change stream, in large batches that nobody waits for.
+/* Marks of rows from the change stream, in large batches that the relay does not wait for.
  *
  * - One statement checks the fence of all lanes, marks, moves the low marks, renews the leases and
- *   remembers the stream's position: all of it, or nothing.
- * - The stream may be quicker than the commit that it tells of: a row that cannot be seen yet is
- *   not marked, the position is not recorded, and the whole is sent once more. Then it is known
- *   whether all transactions are visible: if so, a row that is not there was deleted.
- * - It is on the disk when it is heard; and so is whatever our other connections have committed
- *   before, since the server's log has one order.
+ *   records the stream's position: all of it, or nothing.
+ * - The stream may deliver a row before its commit is visible: a row that is not visible yet is not
+ *   marked, the position is not recorded, and the whole is sent once more. Then it is checked
+ * whether all transactions are visible: if so, a row that is missing was deleted.
+ * - The statement is durable when its answer was read; and so is whatever our other connections
+ * have committed before, since the server's log has one order.
  */
 #include "store/postgres/changes.h"
 
@@ -80,7 +80,7 @@ static bool are_visible(const struct semel_pg_changes *changes, const struct sem
 	return true;
 }
 
-/* The snapshot is older than that of the statement, which sees no less. */
+/* The statement's own snapshot is newer, and sees at least as much. */
 static semel_status check_visibility(struct semel_pg_changes *changes,
 				     const struct semel_flush *flush, semel_error *error)
 {
@@ -130,15 +130,15 @@ static semel_status evaluate(struct semel_pg_changes *changes, PGresult *result,
 		return semel_pg_error(connection, result, flush_rows.what, error);
 	if ((size_t)semel_pg_int(result, 0, 0) != changes->flush.lease_count)
 		return semel_error_set(error, SEMEL_LEASE_LOST,
-				       "another relay has taken the lanes over");
+				       "another relay has taken the lanes");
 	if ((size_t)semel_pg_int(result, 0, 1) == changes->flush.row_count)
 		return SEMEL_OK;
 	if (!changes->flush.lenient)
 		return semel_error_set(error, SEMEL_NOT_FINISHED,
-				       "%s of %zu events can be marked so far",
+				       "only %s of %zu events are visible yet",
 				       semel_pg_value(result, 0, 1), changes->flush.row_count);
 	semel_logf(SEMEL_LOG_INFO,
-		   "published events were deleted from the outbox, and are not marked (%lld)",
+		   "published events were deleted from the outbox before they were marked (%lld)",
 		   (long long)changes->flush.row_count - (long long)semel_pg_int(result, 0, 1));
 	return SEMEL_OK;
 }

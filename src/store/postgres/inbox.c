@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inbox: who has processed which event.
+/* The inbox: which event was processed, and by which consumer.
  *
- * - Exactly one claimer of (scope, event, week) wins: the primary key decides. Whoever meets a
- *   claim that is not committed yet waits for its end.
- * - A batch of claims is one statement that takes all of them to be new. Where one was not, two
- *   more: one for each claim by itself, and one for what was there. Business keys are one more, and
- *   two for those that another event has.
+ * - Exactly one claimer of (scope, event, week) wins: the primary key decides. A claimer that meets
+ * a claim that is not committed yet waits for its end.
+ * - A batch of claims is one optimistic statement that takes all of them to be new. Where one was
+ * not, two more follow: one for each claim by itself, and one for the existing rows. Business keys
+ * are one more, and two for those that another event has.
  * - A business key is unique over the whole window; its row is written before the claim's, and both
  *   commit together.
- * - An event whose key was used by another one is recorded as processed, so that it is accounted
+ * - An event whose key was used by another event is recorded as processed, so that it is accounted
  *   for; its effect never ran.
  * - A FAILED claim is taken over by a replay with a higher number than the last taker's: once per
  *   replay.
@@ -25,7 +25,7 @@
 
 /* Below it the call costs more than it saves. */
 #define OPTIMISTIC_MIN 4
-/* Duplicates come in swarms: so many batches are claimed with care after one. */
+/* Duplicates come in bursts: after one, this many batches are not claimed optimistically. */
 #define CAUTIOUS_BATCHES 16
 
 /* $1 to $12: one array per column; $13 now. All, or none and false. */
@@ -91,11 +91,11 @@ static const struct semel_pg_query forget_claim = {
 	" AND ($3::text IS NULL OR EXISTS (SELECT 1 FROM gone))"
 };
 static const struct semel_pg_query renew_claims = {
-	"renew the claims at work", "UPDATE semel_inbox SET lease_until = $2::timestamptz"
-				    " WHERE status = 'CLAIMED' AND owner = $1"
+	"renew unfinished claims", "UPDATE semel_inbox SET lease_until = $2::timestamptz"
+				   " WHERE status = 'CLAIMED' AND owner = $1"
 };
 static const struct semel_pg_query is_settled = {
-	"ask whether an event is settled",
+	"check whether an event is settled",
 	"SELECT EXISTS (SELECT 1 FROM semel_inbox WHERE scope = $1 AND event_id = $2"
 	" AND status <> 'CLAIMED') OR EXISTS (SELECT 1 FROM semel_dead_letter WHERE scope = $1"
 	" AND event_id = $2 AND parked_behind IS NULL)"
@@ -211,7 +211,7 @@ static void read_answer(semel_tx tx, const PGresult *result, int row,
 
 static semel_status error_of_absence(semel_error *error)
 {
-	return semel_error_set(error, SEMEL_OUTAGE, "a claim went away while it was looked at");
+	return semel_error_set(error, SEMEL_OUTAGE, "a claim was removed while it was read");
 }
 
 /* Twins are answered by their keys, see below. */

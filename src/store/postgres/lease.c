@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lanes and their fences, and the relay group that shares them. Every new owner draws a higher
- * epoch; whoever still holds an older one cannot renew, release or mark any more. */
+/* Lanes and their fences, and the group of relays that divides them. Every new owner draws a higher
+ * epoch; an owner with an older epoch can neither renew, release nor mark. */
 #include "store/postgres/postgres.h"
 
 #include "base/error.h"
@@ -34,7 +34,7 @@
 static const struct semel_pg_query list_lanes = { "read the leases",
 						  "SELECT " LEASE_COLUMNS ", " LOW_SEQ
 						  " FROM semel_lease ORDER BY lane" };
-/* Whoever is at this row now takes it, or marks in it: then it is not free. */
+/* A row that is locked is being taken, or marked in: then the lane is not free. */
 static const struct semel_pg_query take_lane = {
 	"take a lane",
 	"UPDATE semel_lease SET owner = $3, epoch = epoch + 1, expires_at = $4::timestamptz,"
@@ -43,7 +43,7 @@ static const struct semel_pg_query take_lane = {
 	" FOR UPDATE SKIP LOCKED) AND epoch = $2 RETURNING " LEASE_COLUMNS
 	", low_seq, pg_current_xact_id()::text::bigint, numbers"
 };
-/* Where the numbers went back, all that was read so far is read anew, under a new epoch. */
+/* Where the numbers went back, everything is read again, under a new epoch. */
 static const struct semel_pg_query renew_lane = {
 	"renew a lease",
 	"UPDATE semel_lease SET expires_at = $4::timestamptz, low_seq = " TRUE_LOW(
@@ -66,20 +66,20 @@ static const struct semel_pg_query release_lane = {
 			  " WHERE lane = $1 AND epoch = $2 AND owner = $3"
 };
 static const struct semel_pg_query drawn_numbers = {
-	"look at the outbox",
+	"read the outbox's sequence",
 	"SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM semel_outbox_seq"
 };
 static const struct semel_pg_query sequence_cache = {
-	"look at the outbox's numbers",
+	"read the cache size of the outbox's sequence",
 	"SELECT seqcache FROM pg_sequence WHERE seqrelid = 'semel_outbox_seq'::regclass"
 };
 /* It changes with a restart of the server only. */
 static const struct semel_pg_query commit_times = {
-	"look at the server's settings", "SELECT current_setting('track_commit_timestamp') = 'on'"
+	"read the server's settings", "SELECT current_setting('track_commit_timestamp') = 'on'"
 };
 /* Those whose time ran out a while ago are forgotten on the way. */
 static const struct semel_pg_query join_group = {
-	"join the relays",
+	"join the relay group",
 	"WITH gone AS (DELETE FROM semel_relay WHERE expires_at < $2::timestamptz - interval '1 "
 	"min'"
 	" AND owner <> $1), mine AS (INSERT INTO semel_relay (owner, expires_at)"
@@ -87,7 +87,7 @@ static const struct semel_pg_query join_group = {
 	" excluded.expires_at) SELECT count(*), count(*) FILTER (WHERE owner < $1)"
 	" FROM semel_relay WHERE owner <> $1 AND expires_at >= $2::timestamptz"
 };
-static const struct semel_pg_query leave_group = { "leave the relays",
+static const struct semel_pg_query leave_group = { "leave the relay group",
 						   "DELETE FROM semel_relay WHERE owner = $1" };
 
 /* A relay's connection reads ranges of one key and marks what it has read: whatever the
@@ -106,8 +106,8 @@ int32_t semel_pg_lane_count(semel_store *store)
 	return SEMEL_PG_LANES;
 }
 
-/* Numbers that a session has put by are drawn by transactions to come: nobody could know then
- * whether a lower one is still to be written. */
+/* Numbers that a session has cached are used by later transactions: it could not be known whether a
+ * lower one is still to be written. */
 static semel_status check_sequence(struct semel_pg_store *store, semel_error *error)
 {
 	PGresult *result = NULL;
@@ -116,12 +116,12 @@ static semel_status check_sequence(struct semel_pg_store *store, semel_error *er
 	if (status != SEMEL_OK)
 		return status;
 	if (semel_pg_int(result, 0, 0) != 1)
-		status = semel_error_set(error, SEMEL_CONFIG,
-					 "semel_outbox_seq gives numbers out in blocks of %s, and "
-					 "an event could be passed by (ALTER SEQUENCE "
-					 "semel_outbox_seq CACHE 1, and let the writers connect "
-					 "anew)",
-					 semel_pg_value(result, 0, 0));
+		status = semel_error_set(
+			error, SEMEL_CONFIG,
+			"semel_outbox_seq caches blocks of %s numbers, so an event "
+			"could be skipped (ALTER SEQUENCE semel_outbox_seq CACHE 1, "
+			"then reconnect the writers)",
+			semel_pg_value(result, 0, 0));
 	semel_pg_clear(result);
 	return status;
 }
@@ -261,7 +261,7 @@ clear_result:
 	return status;
 }
 
-/* Goes back to what was passed by, if there is something. */
+/* Moves the low mark back to rows that were skipped, if there are any. */
 static semel_status sweep(semel_store *store, const char *owner, struct semel_lease *lease,
 			  semel_error *error)
 {
@@ -304,7 +304,7 @@ semel_status semel_pg_lease_renew(semel_store *store, struct semel_lease *lease,
 	return sweep(store, owner, lease, error);
 }
 
-/* What is not released runs out. */
+/* A lease that is not released expires. */
 void semel_pg_lease_release(semel_store *store, const struct semel_lease *lease)
 {
 	struct semel_pg_params params = { 0 };

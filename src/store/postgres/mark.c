@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What became of events that the relay offered to the broker.
+/* Writes the outcome of events that the relay offered to the broker.
  *
- * - The fence is checked in the very transaction that marks: a relay that lost its lane changes
- *   nothing.
+ * - The fence is checked in the transaction that marks: a relay that lost its lane changes nothing.
  * - An exception holds the later events of its aggregate: those that were committed later, where
- *   that is known (store.h, place), else those with higher numbers. When one goes, the next of its
- * aggregate becomes due in the same transaction, so an aggregate never waits for nothing.
+ * that is known (store/outbox.h, commit_order), else those with higher numbers. When it is removed,
+ * the next of its aggregate becomes due in the same transaction, so an aggregate never waits in
+ * vain.
  * - A FAILED event and its dead letter are written together.
- * - Whoever changes the exceptions of a lane has the lock of its lease, the relay by its fence: so
- *   nobody is parked behind one that goes at this moment.
+ * - The exceptions of a lane are changed only under the lock of its lease, by the relay through its
+ *   fence: so no event is parked behind one that is removed at the same time.
  */
 #include "store/postgres/postgres.h"
 
@@ -47,7 +47,7 @@ static const struct semel_pg_query mark_refused = {
 	" ELSE " p " END" EARLIER_EXCEPTIONS(p) ")"
 
 static const struct semel_pg_query put_exception = {
-	"set an event aside",
+	"write an exception",
 	"INSERT INTO semel_outbox_exception AS x"
 	" (lane, seq, aggregate_type, aggregate_id, state, due_at, blocks, replay, place)"
 	" VALUES ($1, $2, $3, $4, $5, $6::timestamptz, $7, $8, " PLACE(
@@ -56,7 +56,7 @@ static const struct semel_pg_query put_exception = {
 			      "excluded.blocks,"
 			      " replay = greatest(x.replay, excluded.replay)"
 };
-/* An event that is parked behind nobody may go at once. */
+/* An event that has no earlier exception becomes due at once. */
 static const struct semel_pg_query park_exception = {
 	"park an event",
 	"INSERT INTO semel_outbox_exception (lane, seq, aggregate_type, "
@@ -67,10 +67,10 @@ static const struct semel_pg_query park_exception = {
 			      "excluded.state, due_at = NULL"
 };
 static const struct semel_pg_query remove_exception = {
-	"let an event go", "DELETE FROM semel_outbox_exception WHERE lane = $1 AND seq = $2"
+	"remove an exception", "DELETE FROM semel_outbox_exception WHERE lane = $1 AND seq = $2"
 };
 static const struct semel_pg_query free_next = {
-	"let the next event of an aggregate go",
+	"free the next event of an aggregate",
 	"UPDATE semel_outbox_exception SET state = 'due' WHERE state = 'parked'"
 	" AND aggregate_type = $1 AND aggregate_id = $2 AND seq = (SELECT seq"
 	" FROM semel_outbox_exception WHERE aggregate_type = $1 AND aggregate_id = $2"
@@ -136,7 +136,7 @@ static semel_status park(semel_tx tx, const struct exception *exception, semel_e
 	return semel_pg_run(tx, &park_exception, &params, NULL, error);
 }
 
-/* It waits no longer, and the next one of its aggregate may go. */
+/* Removes the exception; the next one of its aggregate becomes due. */
 static semel_status remove_and_free_next(semel_tx tx, const struct exception *exception,
 					 semel_error *error)
 {
@@ -162,8 +162,8 @@ static semel_status try_refusal(semel_tx tx, const struct semel_mark *mark,
 	return semel_pg_change(tx, &mark_refused, &params, changed_out, error);
 }
 
-/* The change stream tells of a commit a little before others see it. The lease is locked meanwhile,
- * so a longer wait is the caller's, between two calls. */
+/* The change stream delivers a commit a little before it is visible. The lease is locked here, so a
+ * longer wait is left to the caller, between two calls. */
 static semel_status record_refusal(semel_tx tx, const struct semel_mark *mark,
 				   const struct exception *exception, const char *state,
 				   bool accept_invisible, semel_error *error)
@@ -179,9 +179,9 @@ static semel_status record_refusal(semel_tx tx, const struct semel_mark *mark,
 		return status;
 	if (!accept_invisible)
 		return semel_error_set(error, SEMEL_NOT_FINISHED,
-				       "the refused event %s cannot be seen in the outbox yet",
+				       "the refused event %s is not visible in the outbox yet",
 				       semel_text_shown(mark->row->event.id));
-	semel_log(SEMEL_LOG_WARN, "a refused event is not in the outbox, and its row is not marked",
+	semel_log(SEMEL_LOG_WARN, "refused event not found in the outbox, its row is not marked",
 		  &(struct semel_log_fields){ .message_id = semel_text_shown(mark->row->event.id),
 					      .attempt = mark->attempts,
 					      .error = mark->reason });
@@ -354,7 +354,7 @@ semel_status semel_pg_outbox_mark(semel_store *store, struct semel_lease *lease,
 	return SEMEL_OK;
 }
 
-/* ---- dead letters of the relay that a person has decided about --------------------------------
+/* ---- dead letters of the relay that an operator replays or discards ----------------------------
  */
 
 static const struct semel_pg_query find_failed = {
@@ -362,7 +362,7 @@ static const struct semel_pg_query find_failed = {
 	"SELECT lane, seq, aggregate_type, aggregate_id FROM semel_outbox WHERE id = $1"
 };
 static const struct semel_pg_query reset_failed = {
-	"set the event back",
+	"reset the event",
 	"UPDATE semel_outbox SET status = 'NEW', attempts = 0, next_attempt_at = NULL"
 	" WHERE lane = $1 AND seq = $2"
 };

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The outbox, written by producers and read by the relay and by replays.
  *
- * - A batch is a stretch of the primary key (lane, seq), read from where the caller has come to;
- *   those of several lanes come in one statement, lane after lane.
- * - What may still commit late is told by complete_seq; see watermark.c.
- * - The run of a lane leaves the exceptions out; they come by their own way, when they are due.
+ * - A batch is a range of the primary key (lane, seq), read from the caller's cursor on; those of
+ *   several lanes come in one statement, lane after lane.
+ * - complete_seq says up to where no commit can appear late; see watermark.c.
+ * - The rows of a lane are read without its exceptions, which are read on their own when they are
+ * due.
  */
 #include "store/postgres/postgres.h"
 
@@ -12,7 +13,7 @@
 
 #include <string.h>
 
-#define BUSY_ROWS 16 /* a batch of so many: the relay need not be woken */
+#define BUSY_ROWS 16 /* with a batch this large the relay is busy, and need not be woken */
 
 /* ---- producing ------------------------------------------------------------------------------- */
 
@@ -90,8 +91,8 @@ roll_back:
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* A batch is as many rows as were asked for, and its bytes are not known before; so what is large
- * comes apart, when it is known how much of it is wanted. Its size is told without reading it. */
+/* The size of a batch in bytes is not known before it is read; so large payloads are read apart,
+ * once it is known which are needed. Their size is reported without reading them. */
 #define SMALL_BYTES      "16384"
 #define IF_SMALL(column) "CASE WHEN octet_length(" column ") <= " SMALL_BYTES " THEN " column " END"
 #define IF_LARGE(column)                                                                           \
@@ -120,7 +121,7 @@ enum {
 	CREATED_AT,
 	PAYLOAD,
 	PAYLOAD_BYTES,
-	LARGE, /* the bytes of a payload that comes apart; 0: it is here */
+	LARGE, /* the size of a payload that is read apart; 0: it is in the row */
 	HELD,
 	EXCEPTION,
 	REPLAY,
@@ -145,7 +146,7 @@ enum {
 	"(SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint),"                          \
 	" (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM semel_outbox_seq)"
 
-/* A look at the last rows of the lane only, for the few that are exceptions. */
+/* Searches the last rows of the lane only, for the few rows that are exceptions. */
 #define PREVIOUS_NEARBY                                                                            \
 	"(SELECT n.id FROM (SELECT p.id, p.seq, p.aggregate_type, p.aggregate_id"                  \
 	" FROM semel_outbox p WHERE p.lane = o.lane AND p.seq < o.seq"                             \
@@ -166,7 +167,7 @@ static const struct semel_pg_query fetch_run = {
 		      "l.most) AS o"
 };
 static const struct semel_pg_query look_at_lanes = {
-	"look into the outbox",
+	"probe the outbox",
 	"SELECT EXISTS (SELECT 1 FROM semel_outbox o WHERE o.lane = l.lane AND o.seq > l.after"
 	" AND o.status = 'NEW'),"
 	" EXISTS (SELECT 1 FROM semel_outbox_exception x WHERE x.lane = l.lane"
@@ -183,8 +184,8 @@ static const struct semel_pg_query fetch_due = {
 	" AND (x.state = 'due' OR x.due_at <= $2::timestamptz)"
 	" AND o.status = 'NEW' AND NOT " EXCEPTION_BEFORE " ORDER BY x.lane, x.seq LIMIT $3"
 };
-/* The server counts microseconds, and everybody else is told of milliseconds, rounded: a row
- * belongs to the one that is told. */
+/* The server stores microseconds, and everything else uses milliseconds, rounded: a row belongs to
+ * the rounded time. */
 #define IN_TIME                                                                                    \
 	" AND ($5::timestamptz IS NULL OR o.created_at >= $5 - interval '500 microseconds')"       \
 	" AND ($6::timestamptz IS NULL OR o.created_at < $6 - interval '500 microseconds')"
@@ -366,7 +367,7 @@ static semel_status fill(semel_store *store, const PGresult *result,
 	return fill_from(store, result, 0, semel_pg_rows(result), batch, error);
 }
 
-semel_status semel_pg_outbox_probe(semel_store *base, struct semel_lane_probe *looks, size_t count,
+semel_status semel_pg_outbox_probe(semel_store *base, struct semel_lane_probe *probes, size_t count,
 				   int64_t now_ms, semel_error *error)
 {
 	struct semel_pg_store *store = semel_pg_of(base);
@@ -374,8 +375,8 @@ semel_status semel_pg_outbox_probe(semel_store *base, struct semel_lane_probe *l
 	struct semel_buffer lanes = { 0 }, afters = { 0 };
 	PGresult *result = NULL;
 	for (size_t i = 0; i < count; i++) {
-		semel_pg_array_int(&lanes, looks[i].lane);
-		semel_pg_array_int(&afters, looks[i].after_seq);
+		semel_pg_array_int(&lanes, probes[i].lane);
+		semel_pg_array_int(&afters, probes[i].after_seq);
 	}
 	semel_pg_add_array(&params, &lanes);
 	semel_pg_add_array(&params, &afters);
@@ -388,20 +389,20 @@ semel_status semel_pg_outbox_probe(semel_store *base, struct semel_lane_probe *l
 		semel_pg_watermark_observe(store, semel_pg_int(result, i, 3));
 		int64_t complete =
 			semel_pg_watermark_advance(store, (uint64_t)semel_pg_int(result, i, 2));
-		bool asked = looks[i].after_seq != INT64_MAX;
-		looks[i].run = !asked || semel_pg_bool(result, i, 0);
-		looks[i].due = semel_pg_bool(result, i, 1);
-		looks[i].complete_seq = complete;
-		if (asked && complete < looks[i].after_seq)
-			looks[i].complete_seq = looks[i].after_seq;
+		bool run_asked = probes[i].after_seq != INT64_MAX;
+		probes[i].run = !run_asked || semel_pg_bool(result, i, 0);
+		probes[i].due = semel_pg_bool(result, i, 1);
+		probes[i].complete_seq = complete;
+		if (run_asked && complete < probes[i].after_seq)
+			probes[i].complete_seq = probes[i].after_seq;
 	}
 	semel_pg_clear(result);
 	semel_pg_wakeup_collect(store);
 	return status == SEMEL_OK ? semel_pg_watermark_maintain(store, error) : status;
 }
 
-/* Once for each lane that was taken over: the predecessors of what waits there were sent by
- * somebody else. */
+/* Once for each lane that was taken over: the predecessors of its rows were published by another
+ * relay. */
 static semel_status load_previous(struct semel_pg_store *store, const struct semel_lane_read *reads,
 				  size_t count, semel_error *error)
 {
@@ -446,7 +447,7 @@ static semel_status fetch_runs(semel_store *store, const struct semel_lane_read 
 	return status;
 }
 
-/* The rows of one lane stand together, ascending: the lanes are looked up one after the other. */
+/* The rows of one lane are adjacent and ascending: the statement reads one lane after the other. */
 static semel_status take_run(struct semel_pg_store *store, const PGresult *result, int first,
 			     const struct semel_lane_read *read, semel_error *error)
 {

@@ -2,10 +2,10 @@
 /* Functions and operators that others have made in our search_path under the names of PostgreSQL's.
  *
  * - One that fits the types of a call better is run instead, whichever schema it is in, with the
- *   rights of whoever calls. schema/008_security.sql has the rules that keep our own functions safe
+ *   rights of the caller. schema/008_security.sql has the rules that keep our own functions safe
  *   from it; statements of a session are not.
- * - Trusted are superusers, the owners of database, schema and tables, and whoever asks. Those of
- *   types of their own fit nothing that we call.
+ * - Trusted are superusers, the owners of database, schema and tables, and the current user. Those
+ * of types of their own fit nothing that we call.
  * - This question itself is written so that no overload fits it.
  */
 #include "store/postgres/postgres.h"
@@ -48,7 +48,7 @@ semel_status semel_pg_refuse_overloads(PGconn *connection, semel_error *error)
 	PGresult *result = semel_libpq.exec(connection, semel_pg_overloads_sql);
 	semel_status status = SEMEL_OK;
 	if (semel_libpq.resultStatus(result) != PGRES_TUPLES_OK)
-		status = semel_pg_error(connection, result, "look at the search_path", error);
+		status = semel_pg_error(connection, result, "check the search_path", error);
 	else if (semel_pg_rows(result) > 0 && semel_pg_bool(result, 0, 2))
 		status = semel_error_set(
 			error, SEMEL_CONFIG,

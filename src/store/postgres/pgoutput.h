@@ -20,7 +20,7 @@ enum semel_pgoutput_kind {
 
 struct semel_pgoutput {
 	uint32_t table;    /* our outbox's oid: the publication may hold those of others, too */
-	uint32_t relation; /* 0: not told yet */
+	uint32_t relation; /* 0: not described yet */
 	uint16_t column_count;
 	int8_t columns[SEMEL_PGOUTPUT_COLUMNS_MAX];
 };

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Is there a pooler in between that gives every transaction another session?
  *
- * - Whoever passes sessions on answers with a key of its own for cancelling; so where the backend
- *   has another number than the connection believes, somebody stands in between. Nobody: one round
- *   trip, and no more is asked.
+ * - A pooler that passes sessions on answers with a cancel key of its own; so where the backend has
+ *   another number than the connection believes, there is one. Without a pooler this costs one
+ * round trip, and nothing more is queried.
  * - A second connection tells the two kinds apart. Where sessions are kept, two connections never
- *   see one backend, and each sees the same one always. A connection that has to wait for a session
- *   while the first one is answered shows that they are kept.
- * - Nothing is set or prepared before this is known: it would stay behind for whoever has that
- *   session next.
+ * see one backend, and each always sees the same one. A connection that has to wait for a session
+ * while the first one is answered shows that sessions are kept.
+ * - Nothing is set or prepared before this is known: it would stay behind for the next user of that
+ *   session.
  */
 #include "store/postgres/postgres.h"
 

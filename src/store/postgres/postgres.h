@@ -62,7 +62,7 @@ struct semel_pg_commit_bound {
 	int64_t from_seq, to_seq, latest;
 };
 
-struct semel_pg_wakeup;  /* what rings while the relay sleeps, in wakeup.c */
+struct semel_pg_wakeup;  /* what wakes a sleeping relay, in wakeup.c */
 struct semel_pg_effects; /* the prepared SQL handler, in effect.c */
 
 extern const struct semel_store_driver semel_store_postgres;
@@ -84,7 +84,7 @@ struct semel_pg_store {
 	uint32_t effect_generations;
 	uint32_t cautious_batches; /* batches of claims before they are taken to be new again */
 	uint32_t unread_effects;   /* effects on their way whose answers were not read yet */
-	struct semel_wake *wake;   /* NULL: nobody sleeps on it */
+	struct semel_wake *wake;   /* NULL: nothing to wake */
 	struct semel_pg_wakeup *wakeup;
 	int64_t wakeup_after_ms; /* steady; before it, none is tried again */
 	struct semel_pg_previous *previous;
@@ -113,7 +113,7 @@ struct semel_pg_store {
 
 /* ---- connections (connect.c) ----------------------------------------------------------------- */
 
-/* OUTAGE when nobody answers; CONFIG when the URL cannot be right. */
+/* OUTAGE when the server does not answer; CONFIG when the URL cannot be right. */
 semel_status semel_pg_connect(const char *url, PGconn **connection_out, semel_error *error);
 /* The same for a connection that is no must: a pooler that has no session left is not waited for.
  */
@@ -123,7 +123,7 @@ semel_status semel_pg_connect_stream(const char *url, PGconn **connection_out, s
 
 /* ---- poolers (pooler.c) ---------------------------------------------------------------------- */
 
-/* Does somebody stand between this connection and the server? OUTAGE: no answer in that time. */
+/* Is there a pooler between this connection and the server? OUTAGE: no answer in that time. */
 semel_status semel_pg_find_pooler(PGconn *connection, int wait_ms, bool *found_out,
 				  semel_error *error);
 /* Two connections of one URL, neither in a transaction: do they share sessions? */
@@ -186,7 +186,7 @@ semel_status semel_pg_execute_plain(PGconn *connection, const char *sql, const c
 /* What a failed result means. result may be NULL: the connection tells. */
 semel_status semel_pg_error(PGconn *connection, const PGresult *result, const char *what,
 			    semel_error *error);
-/* The statement ran for longer than it may, or somebody has cancelled it. */
+/* The statement exceeded its timeout, or was cancelled. */
 bool semel_pg_was_cancelled(const PGresult *result);
 /* In a transaction of its own, unless one is open already. */
 semel_status semel_pg_enter(semel_store *store, bool *entered_out, semel_error *error);
@@ -235,8 +235,8 @@ void semel_pg_watermark_record_xid(struct semel_pg_store *store, uint64_t xid);
 /* The oldest transaction that a snapshot knows to be open. The result: everything at or below it
  * is in that snapshot, or never will be. */
 int64_t semel_pg_watermark_advance(struct semel_pg_store *store, uint64_t xmin);
-/* From time to time: looks closer when somebody is open for long, and names him in the log. What it
- * finds out holds for later snapshots. */
+/* From time to time: when a transaction is open for long, checks who writes, and names the
+ * transaction in the log. What it finds out holds for later snapshots. */
 semel_status semel_pg_watermark_maintain(struct semel_pg_store *store, semel_error *error);
 
 /* ---- the order of commits (commit_order.c) ----------------------------------------------------
@@ -245,7 +245,7 @@ semel_status semel_pg_watermark_maintain(struct semel_pg_store *store, semel_err
 /* Arranges a batch of the run; full: there may be more rows beyond it. */
 semel_status semel_pg_order_by_commit(struct semel_pg_store *store, int32_t lane, bool full,
 				      struct semel_outbox_batch *batch, semel_error *error);
-/* Does a batch that ends there, with this latest commit, need no look at what lies beyond it? */
+/* Does a batch that ends there, with this latest commit, need no read beyond it? */
 bool semel_pg_is_bounded(const struct semel_pg_commit_bound *proof, int64_t end_seq,
 			 int64_t latest);
 /* Fills in the rows of the batch that have no more than their numbers; seqs has those. What is not
@@ -257,8 +257,8 @@ semel_status semel_pg_outbox_fetch_seqs(struct semel_pg_store *store, int32_t la
 /* ---- what was changed by hand (sweep.c) -------------------------------------------------------
  */
 
-/* A bounded look at the lane, which is ours. *found_out: the first row at or below the low mark
- * that was never sent; 0: none so far. */
+/* Reads a bounded range of the lane, which is ours. *found_out: the first row at or below the low
+ * mark that was never sent; 0: none so far. */
 semel_status semel_pg_sweep(struct semel_pg_store *store, const struct semel_lease *lease,
 			    int64_t *found_out, semel_error *error);
 
@@ -288,7 +288,7 @@ semel_outbox_check_wakeup_fn semel_pg_check_wakeup;
 semel_outbox_disarm_wakeup_fn semel_pg_disarm_wakeup;
 /* A large batch: the relay is at work, and need not be woken. */
 void semel_pg_wakeup_disarm(struct semel_pg_store *store);
-/* Takes in what has rung meanwhile. */
+/* Reads the notifications that have arrived. */
 void semel_pg_wakeup_collect(struct semel_pg_store *store);
 void semel_pg_wakeup_free(struct semel_pg_wakeup *wakeup);
 

@@ -19,7 +19,8 @@ void semel_pg_previous_fill(struct semel_pg_previous **cache, struct semel_outbo
 semel_status semel_pg_previous_load(struct semel_pg_previous **cache, semel_tx tx,
 				    const int32_t *lanes, const int64_t *afters, size_t count,
 				    semel_error *error);
-/* Somebody else may have sent events of these aggregates: forget. cache may be NULL. */
+/* Another relay may have published events of these aggregates: clears the cache, which may be NULL.
+ */
 void semel_pg_previous_clear(struct semel_pg_previous *cache);
 void semel_pg_previous_free(struct semel_pg_previous *cache);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The publication of the outbox: what is wrong with it, and whether it was changed since.
  *
- * - What a publication leaves out at a moment is missing in the stream for ever, however it is
- *   mended afterwards. So it is remembered by its rows in the catalogues, oid and xmin: any change
- *   of it makes another row, also one that was undone.
+ * - What a publication leaves out at a moment is missing in the stream permanently, however it is
+ *   repaired afterwards. So it is identified by its rows in the catalogues, oid and xmin: any
+ * change of it makes another row, also one that was undone.
  * - A publication of the whole schema is none for us: what becomes of it cannot be seen in the
  *   catalogues of all servers.
  */
@@ -14,7 +14,7 @@
 #define RUN_INIT " (run: semel --store URL init --cdc)"
 
 /* Columns of PostgreSQL 15 are asked for in a way that older servers understand. Where all tables
- * are published, one that was unlogged for a while is told by its file. */
+ * are published, one that was unlogged for a while is recognised by its file. */
 const char semel_pg_publication_sql[] =
 	"SELECT CASE WHEN p.oid IS NULL THEN 1"
 	" WHEN NOT p.puballtables AND r.oid IS NULL THEN 2"
@@ -52,13 +52,13 @@ static const struct {
 						   "ALTER PUBLICATION " SEMEL_PG_PUBLICATION
 						   " SET (publish = 'insert')" },
 	[SEMEL_PG_PUBLICATION_UNLOGGED] = { "the outbox is not logged: a crash empties it, and no "
-					    "stream tells "
-					    "of its rows (run: ALTER TABLE semel_outbox SET "
+					    "change stream delivers its rows (run: ALTER TABLE "
+					    "semel_outbox SET "
 					    "LOGGED)",
 					    NULL },
 	[SEMEL_PG_PUBLICATION_OF_PARTITIONS] = { "the publication " SEMEL_PG_PUBLICATION
-						 " tells of partitions of the outbox, and not of "
-						 "the outbox" RUN_INIT,
+						 " publishes the partitions of the outbox, not "
+						 "the outbox itself" RUN_INIT,
 						 "ALTER PUBLICATION " SEMEL_PG_PUBLICATION
 						 " SET (publish_via_partition_root = true)" },
 };

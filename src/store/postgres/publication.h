@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is wrong with the publication of the outbox, and what mends it. */
+/* What is wrong with the publication of the outbox, and how to repair it. */
 #ifndef SEMEL_STORE_POSTGRES_PUBLICATION_H
 #define SEMEL_STORE_POSTGRES_PUBLICATION_H
 
@@ -24,7 +24,7 @@ extern const char semel_pg_publication_sql[];
 
 /* For people, with what to do; NULL: it is sound. */
 const char *semel_pg_publication_problem(int64_t problem);
-/* The statements that mend it; NULL: nothing does, or a person has to. */
+/* The statements that repair it; NULL: none do, or an operator has to. */
 const char *semel_pg_publication_remedy(int64_t problem);
 
 #endif

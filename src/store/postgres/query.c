@@ -110,7 +110,7 @@ static bool is_stale_plan(const PGresult *result, const char *state)
 	       strcmp(where, "RevalidateCachedQuery") == 0;
 }
 
-/* Somebody has dropped the one that takes all other weeks: no fault of the event. */
+/* The partition for all other weeks was dropped: not a problem of the event. */
 static bool is_without_partition(const char *state, const char *message)
 {
 	return strcmp(state, "23514") == 0 && strstr(message, "no partition of relation") &&
@@ -136,8 +136,9 @@ bool semel_pg_was_cancelled(const PGresult *result)
 static const char *advice_for(semel_status status, const char *state, const char *message)
 {
 	if (strcmp(state, "26000") == 0 || strcmp(state, "42P05") == 0)
-		return " (is there a pooler in between? let it pool sessions, not transactions, or "
-		       "connect to PostgreSQL directly)";
+		return " (if a pooler is in between, let it pool sessions, not transactions, or "
+		       "connect "
+		       "to PostgreSQL directly)";
 	if (strcmp(state, "3F000") == 0)
 		return " (the search_path names no schema that is there: CREATE SCHEMA, or name "
 		       "another)";
@@ -151,11 +152,11 @@ static const char *advice_for(semel_status status, const char *state, const char
 	case SEMEL_NO_SCHEMA: /* a user's statement may lack a table of his own */
 		return strstr(message, "semel_") == NULL
 			       ? ""
-			       : " (make Semel's tables with: semel --store URL init)";
+			       : " (create Semel's tables with: semel --store URL init)";
 	case SEMEL_CONFIG:
 		return " (docs/postgresql.md lists the privileges that are needed)";
 	case SEMEL_BUSY:
-		return " (who holds the lock? look into pg_stat_activity)";
+		return " (see pg_stat_activity for the session that holds the lock)";
 	default:
 		return "";
 	}
@@ -213,21 +214,21 @@ static bool is_text(struct semel_text text)
 }
 
 /* Every byte that cannot be text becomes U+FFFD. NULL: no memory. */
-static char *mend(struct semel_text text)
+static char *replace_invalid(struct semel_text text)
 {
-	char *mended = calloc(text.length * 3 + 1, 1);
+	char *replaced = calloc(text.length * 3 + 1, 1);
 	size_t length = 0, at = 0;
-	while (mended != NULL && at < text.length) {
+	while (replaced != NULL && at < text.length) {
 		const unsigned char *byte = (const unsigned char *)semel_text_chars(text) + at;
 		size_t step = *byte == '\0' ? 0 : semel_utf8_length(byte, text.length - at);
-		memcpy(mended + length, step == 0 ? "\xef\xbf\xbd" : (const void *)byte,
+		memcpy(replaced + length, step == 0 ? "\xef\xbf\xbd" : (const void *)byte,
 		       step == 0 ? 3 : step);
 		length += step == 0 ? 3 : step;
 		at += step == 0 ? 1 : step;
 	}
-	if (mended != NULL)
-		mended[length] = '\0';
-	return mended;
+	if (replaced != NULL)
+		replaced[length] = '\0';
+	return replaced;
 }
 
 void semel_pg_add_text(struct semel_pg_params *params, struct semel_text text)
@@ -236,9 +237,9 @@ void semel_pg_add_text(struct semel_pg_params *params, struct semel_text text)
 		add(params, semel_text_chars(text), (int)text.length, 0);
 		return;
 	}
-	char *mended = mend(text);
-	add(params, mended, 0, 0);
-	params->owned[params->count - 1] = mended;
+	char *replaced = replace_invalid(text);
+	add(params, replaced, 0, 0);
+	params->owned[params->count - 1] = replaced;
 }
 
 void semel_pg_add_string(struct semel_pg_params *params, const char *string)
@@ -306,9 +307,9 @@ void semel_pg_array_text(struct semel_buffer *buffer, struct semel_text text)
 		semel_buffer_string(buffer, "NULL");
 		return;
 	}
-	char *mended = is_text(text) ? NULL : mend(text);
-	const char *data = mended != NULL ? mended : semel_text_chars(text);
-	size_t length = mended != NULL ? strlen(mended) : text.length;
+	char *replaced = is_text(text) ? NULL : replace_invalid(text);
+	const char *data = replaced != NULL ? replaced : semel_text_chars(text);
+	size_t length = replaced != NULL ? strlen(replaced) : text.length;
 	semel_buffer_string(buffer, "\"");
 	for (size_t start = 0, at = 0; at <= length; at++) {
 		if (at < length && data[at] != '"' && data[at] != '\\')
@@ -319,7 +320,7 @@ void semel_pg_array_text(struct semel_buffer *buffer, struct semel_text text)
 		start = at;
 	}
 	semel_buffer_string(buffer, "\"");
-	free(mended);
+	free(replaced);
 }
 
 struct semel_text semel_pg_array_end(struct semel_buffer *buffer)

@@ -3,14 +3,14 @@
  *
  * - A transaction comes only after its commit, as a whole, and its rows are handed out as they
  *   come: however large it is, none of it has to be kept here.
- * - A position is told to the caller when a transaction has ended, and from a sign of life when
+ * - A position is returned to the caller when a transaction has ended, and from a keepalive when
  *   none is open; never from within one.
  * - libpq takes at most 16 kB from the socket at a time, and the server wakes up for every one of
  *   them. While data comes, a short pause before each read lets more of it gather: twice the
  *   speed for a seventh of the work. A row that came alone is handed out at once.
- * - The server sends a transaction's begin, its rows, its end and a sign of life one by one. Only
+ * - The server sends a transaction's begin, its rows, its end and a keepalive one by one. Only
  *   the rows are worth being woken for: unless one has begun to come, fewer bytes than any of them
- *   has wake nobody, and are read with the next row, or when the caller asks.
+ *   has do not wake the relay, and are read with the next row, or when the caller reads.
  */
 #include "store/postgres/changes.h"
 
@@ -23,7 +23,7 @@
 #define GATHER_US      100
 #define GULP_MIN       12  /* messages in one read that promise more */
 #define PAUSES_MAX     8   /* in one call */
-#define ROW_BYTES      200 /* the end of a transaction, two signs of life and a begin have fewer */
+#define ROW_BYTES      200 /* the end of a transaction, two keepalives and a begin have fewer */
 #define HEADER_SIZE    25  /* 'w', start, end, time */
 #define KEEPALIVE_SIZE 18  /* 'k', end, time, reply */
 #define BINARY_FROM    140000
@@ -47,8 +47,8 @@ static void put_number(char *bytes, uint64_t number)
 
 /* ---- start and stop -------------------------------------------------------------------------- */
 
-/* Those who wait for the socket sleep until so many have come, or it is closed. Where a system
- * knows no such thing they are woken more often. */
+/* A poll of the socket returns when this many bytes have arrived, or it is closed. Where a system
+ * does not support that it returns more often. */
 static void wake_by(struct semel_pg_changes *changes, int bytes)
 {
 	if (changes->stream.wake_bytes == bytes)
@@ -105,8 +105,7 @@ static semel_status refused(struct semel_pg_changes *changes, PGresult *result, 
 		return semel_pg_error(changes->stream.connection, result, "start the change stream",
 				      error);
 	semel_pg_changes_terminate_reader(changes);
-	return semel_error_set(error, SEMEL_BUSY, "somebody else reads from the slot %s",
-			       changes->slot);
+	return semel_error_set(error, SEMEL_BUSY, "slot %s has another reader", changes->slot);
 }
 
 /* Text, where a server knows no binary values. */
@@ -315,7 +314,7 @@ static bool is_worth_a_pause(const struct semel_pg_changes *changes, uint32_t ro
 	return rows >= GULP_MIN && pauses < PAUSES_MAX;
 }
 
-/* What the first row is behind was sent by somebody else, or before the stream broke off. */
+/* The predecessor of the first row was published by another relay, or before the stream ended. */
 static semel_status load_previous(struct semel_pg_changes *changes, int64_t first_seq,
 				  semel_error *error)
 {

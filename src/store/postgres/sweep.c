@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What no relay would ever come to, because somebody has changed the tables by hand.
+/* Finds what no relay would ever read, because the tables were changed by hand.
  *
- * - A row at or below its lane's low mark that was never sent: its number was given by hand (COPY,
- * a restored table), or the sequence was set back and has passed the mark since. The low mark goes
- *   back to it.
- * - An exception whose row is gone, or was marked by hand: it goes, and the next one of its
- *   aggregate may go. One that is parked behind nobody may go at once.
- * With every renewal of a lease a bounded stretch of its lane is looked at; after a round the next
- * one begins after a while, which is longer when the round was. Where rows are not marked one by
- * one (relay --marks off), the low mark is all that tells; unmarked_seq remembers how far that
- * goes. A row that comes through the change stream comes whatever its number: there only the
- * exceptions are looked at.
+ * - A row at or below its lane's low mark that was never published: its number was given by hand
+ *   (COPY, a restored table), or the sequence was set back and has passed the mark since. The low
+ * mark moves back to it.
+ * - An exception whose row is gone, or was marked by hand: it is removed, and the next one of its
+ *   aggregate becomes due. One that is parked without an earlier exception becomes due at once.
+ * With every renewal of a lease a bounded range of its lane is read; after a round the next one
+ * begins after a pause, which is longer when the round was. Where rows are not marked one by one
+ * (relay
+ * --marks off), only the low mark shows what was published; unmarked_seq records how far. A row
+ * that comes through the change stream comes whatever its number: there only the exceptions are
+ * checked.
  */
 #include "store/postgres/postgres.h"
 
@@ -18,13 +19,12 @@
 #include "base/error.h"
 #include "observe/log.h"
 
-#define ROWS_PER_STEP  500
-#define ROUND_PAUSE_MS 10000
-#define ROUND_PAUSE_FACTOR                                                                         \
-	10 /* and so much longer than the round took: what is kept may be large */
+#define ROWS_PER_STEP      500
+#define ROUND_PAUSE_MS     10000
+#define ROUND_PAUSE_FACTOR 10 /* plus this many times the duration of the round */
 
 static const struct semel_pg_query select_below = {
-	"look for events below the low mark",
+	"find events below the low mark",
 	"SELECT count(*), coalesce(max(s.seq), 0), coalesce(min(s.seq) FILTER (WHERE s.status ="
 	" 'NEW' AND NOT EXISTS (SELECT 1 FROM semel_outbox_exception x WHERE x.lane = $1"
 	" AND x.seq = s.seq)), 0) FROM (SELECT o.seq, o.status FROM semel_outbox o WHERE o.lane = "
@@ -33,23 +33,22 @@ static const struct semel_pg_query select_below = {
 	" AND o.seq <= $3 ORDER BY o.lane, o.seq LIMIT $4) AS s"
 };
 static const struct semel_pg_query any_exception = {
-	"look for exceptions",
-	"SELECT EXISTS (SELECT 1 FROM semel_outbox_exception WHERE lane = $1)"
+	"find exceptions", "SELECT EXISTS (SELECT 1 FROM semel_outbox_exception WHERE lane = $1)"
 };
 static const struct semel_pg_query drop_orphans = {
-	"let exceptions go whose events are settled",
+	"remove exceptions whose events are published",
 	"DELETE FROM semel_outbox_exception x WHERE x.lane = $1 AND NOT EXISTS (SELECT 1"
 	" FROM semel_outbox o WHERE o.lane = x.lane AND o.seq = x.seq AND o.status <> 'PUBLISHED')"
 };
 static const struct semel_pg_query free_heads = {
-	"let events go that wait for nobody",
+	"free events without an earlier exception",
 	"UPDATE semel_outbox_exception x SET state = 'due' WHERE x.lane = $1"
 	" AND x.state = 'parked' AND NOT EXISTS (SELECT 1 FROM semel_outbox_exception e"
 	" WHERE e.aggregate_type = x.aggregate_type AND e.aggregate_id = x.aggregate_id"
 	" AND (e.place, e.seq) < (x.place, x.seq))"
 };
 static const struct semel_pg_query fence = {
-	"look for events that wait for nobody",
+	"lock the lease",
 	"SELECT 1 FROM semel_lease WHERE lane = $1 AND epoch = $2 AND owner = $3 FOR UPDATE"
 };
 
@@ -90,7 +89,7 @@ static semel_status lock_lease(semel_tx tx, const struct semel_lease *lease, sem
 	return status;
 }
 
-/* Whoever changes the exceptions of a lane has the lock of its lease, and looks after that. */
+/* The exceptions of a lane are changed only under the lock of its lease. */
 static semel_status repair_exceptions(semel_store *store, const struct semel_lease *lease,
 				      semel_error *error)
 {
@@ -116,14 +115,13 @@ leave:
 	if (status != SEMEL_OK)
 		return status;
 	if (gone + freed > 0)
-		semel_logf(
-			SEMEL_LOG_WARN,
-			"events of lane %d waited behind one that was removed by hand; they go on",
-			(int)lease->lane);
+		semel_logf(SEMEL_LOG_WARN,
+			   "freed events of lane %d that waited behind a row removed by hand",
+			   (int)lease->lane);
 	return status;
 }
 
-/* The round of a lane is over: the next one begins later. */
+/* The round of a lane has ended: the next one begins after a pause. */
 static void end_round(struct semel_pg_store *store, int32_t lane, int64_t now_ms)
 {
 	int64_t took_ms = now_ms - store->sweep.began_ms[lane];

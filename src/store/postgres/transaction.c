@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Transactions and the one savepoint in them. The server's own state is the truth: a COMMIT of a
- * transaction that failed before answers ROLLBACK without an error, and is told apart. */
+ * transaction that failed before answers ROLLBACK without an error, and is recognised by that. */
 #include "store/postgres/postgres.h"
 
 #include "base/error.h"

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The stream tells of a commit when it is in the server's own log. With a synchronous standby the
- * writer waits longer, and after a fail-over such a commit may never have been: its events must not
- * be at the broker before others can see it.
+/* The stream delivers a commit when it is in the server's own log. With a synchronous standby the
+ * writer waits longer, and after a failover such a commit may never have happened: its events must
+ * not reach the broker before the commit is visible.
  *
  * - Where synchronous_standby_names is set, a transaction is read only when it is visible to a
- *   snapshot. One snapshot is asked for per read, and only when the last one does not do.
- * - What comes behind a transaction that waits, waits with it: rows go out in the order of commits.
- * - While one waits the socket is not listened to, for what it has cannot be read; the caller looks
- *   again after some milliseconds, and goes on with everything else.
+ *   snapshot. One snapshot is taken per read, and only when the last one is not enough.
+ * - What comes behind a waiting transaction waits with it: rows are published in commit order.
+ * - While one waits the socket is not watched, for its data cannot be read; the caller reads again
+ *   after some milliseconds, and goes on with everything else.
  */
 #include "store/postgres/changes.h"
 
@@ -20,7 +20,7 @@
 #define PAUSE_MAX_MS 20
 #define LOG_AFTER_MS 1000
 
-static const struct semel_pg_query take_snapshot = { "check what is visible",
+static const struct semel_pg_query take_snapshot = { "take a snapshot",
 						     "SELECT pg_current_snapshot()" };
 
 semel_status semel_pg_visible_refresh(struct semel_pg_changes *changes, semel_error *error)
@@ -82,7 +82,8 @@ static void stop_waiting(struct semel_pg_changes *changes)
 	changes->visible.waiting = false;
 	listen_to(changes, true);
 	if (changes->visible.logged)
-		semel_logf(SEMEL_LOG_INFO, "the commit is visible; its events go out (%lld ms)",
+		semel_logf(SEMEL_LOG_INFO,
+			   "the commit is visible after %lld ms, publishing its events",
 			   (long long)(now_ms(changes) - changes->visible.since_ms));
 }
 
@@ -92,8 +93,8 @@ static void log_wait(struct semel_pg_changes *changes)
 		return;
 	changes->visible.logged = true;
 	semel_logf(SEMEL_LOG_WARN,
-		   "a commit waits for a synchronous standby, and its events and all behind it "
-		   "wait with it (look at pg_stat_replication and synchronous_standby_names)");
+		   "a commit waits for a synchronous standby, its events and all behind it wait "
+		   "(see pg_stat_replication and synchronous_standby_names)");
 }
 
 static semel_status refresh_and_check(struct semel_pg_changes *changes, uint32_t xid,

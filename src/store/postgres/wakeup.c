@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a sleeping relay hears of commits, at no cost for the writers while it is awake.
+/* Wakes a sleeping relay after commits, at no cost for the writers while it is awake.
  *
- * - A writer's trigger tries an advisory lock, shared, until its commit; where that fails it rings
- *   (NOTIFY). A relay that is about to sleep asks for the lock alone, on a connection of its own,
- *   and does not wait: from then on new writers ring.
- * - Writers that had it before keep the relay waiting for the lock, not the other way round. When
- *   it is granted they have committed; the answer wakes the relay, and that look sees them.
- * - The lock is kept through small bursts, and given back when a batch is so large that the relay
- *   is at work anyway. A request that another sleeper keeps waiting stays: somebody sleeps.
+ * - A writer's trigger tries an advisory lock, shared, until its commit; where that fails it
+ * notifies (NOTIFY). A relay that is about to sleep requests the lock exclusively, on a connection
+ * of its own, and does not wait: from then on new writers notify.
+ * - Writers that had the lock before keep the relay waiting for it, not the other way round. When
+ * it is granted they have committed; the answer wakes the relay, and its next read sees their rows.
+ * - The lock is kept through small bursts, and released when a batch is so large that the relay is
+ *   busy anyway. A request that another sleeping relay blocks stays pending.
  */
 #include "store/postgres/postgres.h"
 
@@ -19,7 +19,7 @@
 #include <stdlib.h>
 
 #define GRANT_WAIT_MS 5
-#define RETRY_MS      60000 /* who waits for a connection in vain renews no lease meanwhile */
+#define RETRY_MS      60000 /* while it waits for a connection a relay renews no lease */
 
 enum wakeup_state { WAKEUP_OFF, WAKEUP_REQUESTED, WAKEUP_ARMED };
 
@@ -34,7 +34,7 @@ struct semel_pg_wakeup {
 
 /* As the writers' trigger has them: half of all oids are negative as an int, and none as itself. */
 static const struct semel_pg_query table_number = {
-	"look for the outbox",
+	"find the outbox",
 	"SELECT 'semel_outbox'::regclass::oid::int, 'semel_outbox'::regclass::oid"
 };
 
@@ -75,7 +75,7 @@ void semel_pg_watch(semel_store *store, struct semel_wake *wake)
 	semel_pg_of(store)->wake = wake;
 }
 
-/* Made when a relay first sleeps: consumers watch, too, but never sleep. */
+/* Opened when a relay first sleeps: consumers watch as well, but never sleep. */
 static void open_wakeup(struct semel_pg_store *store)
 {
 	int64_t now_ms = semel_steady_ms(semel_store_env(&store->base));
@@ -87,7 +87,7 @@ static void open_wakeup(struct semel_pg_store *store)
 		return;
 	if (start_listening(store, wakeup, &error) != SEMEL_OK ||
 	    open_lock(store, wakeup, &error) != SEMEL_OK) {
-		semel_logf(SEMEL_LOG_WARN, "the relay will not be woken, and only polls: %s",
+		semel_logf(SEMEL_LOG_WARN, "cannot set up the wakeup, polling instead: %s",
 			   error.text);
 		store->wakeup_after_ms = now_ms + RETRY_MS;
 		semel_pg_wakeup_free(wakeup);
@@ -114,16 +114,16 @@ void semel_pg_wakeup_free(struct semel_pg_wakeup *wakeup)
 	free(wakeup);
 }
 
-/* A connection that broke is let go: polling is the safety net, and the store's own trouble will
- * be noticed by whoever uses it. */
+/* A broken connection is closed: polling is the fallback, and a failure of the store's own
+ * connection is reported by its next statement. */
 static void drop_wakeup(struct semel_pg_store *store)
 {
-	semel_logf(SEMEL_LOG_WARN, "the wakeup's connection is gone; the relay polls");
+	semel_logf(SEMEL_LOG_WARN, "lost the connection of the wakeup, polling instead");
 	semel_pg_wakeup_free(store->wakeup);
 	store->wakeup = NULL;
 }
 
-/* Has the lock been granted meanwhile? Does not wait. */
+/* Checks whether the lock was granted; does not wait. */
 static void poll_lock(struct semel_pg_store *store)
 {
 	struct semel_pg_wakeup *wakeup = store->wakeup;
@@ -143,7 +143,7 @@ static void poll_lock(struct semel_pg_store *store)
 	}
 }
 
-/* Asks for the lock. It is mostly granted at once; else the grant wakes the relay when it comes. */
+/* Requests the lock. It is mostly granted at once; else the grant wakes the relay later. */
 static void request_lock(struct semel_pg_store *store)
 {
 	struct pollfd answer = { .fd = store->wakeup->lock_fd, .events = POLLIN };
@@ -156,8 +156,8 @@ static void request_lock(struct semel_pg_store *store)
 		poll_lock(store);
 }
 
-/* A relay at work does not keep them all, but remembers that somebody has notified: a ring may come
- * with the answer to a statement that did not see the commit yet. */
+/* Notifications are collapsed into one flag: one may arrive with the answer to a statement that did
+ * not see its commit yet. */
 void semel_pg_wakeup_collect(struct semel_pg_store *store)
 {
 	PGnotify *notice = NULL;
@@ -168,7 +168,7 @@ void semel_pg_wakeup_collect(struct semel_pg_store *store)
 	}
 }
 
-/* Somebody has notified since this was asked last. */
+/* A writer has notified since the last call. */
 static bool take_notifications(struct semel_pg_store *store)
 {
 	semel_pg_wakeup_collect(store);
@@ -190,7 +190,7 @@ bool semel_pg_arm_wakeup(semel_store *base, bool only_if_armed)
 	return store->wakeup != NULL && store->wakeup->state == WAKEUP_ARMED;
 }
 
-/* Where nobody would ring, only a look can tell. */
+/* While the wakeup is not armed, only a read shows whether there are rows. */
 bool semel_pg_check_wakeup(semel_store *base)
 {
 	struct semel_pg_store *store = semel_pg_of(base);
@@ -210,8 +210,8 @@ void semel_pg_wakeup_disarm(struct semel_pg_store *store)
 	if (store->wakeup == NULL || store->wakeup->state != WAKEUP_ARMED)
 		return;
 	store->wakeup->state = WAKEUP_OFF;
-	if (semel_pg_execute_plain(store->wakeup->connection, store->wakeup->unlock, "be quiet",
-				   NULL) != SEMEL_OK)
+	if (semel_pg_execute_plain(store->wakeup->connection, store->wakeup->unlock,
+				   "release the wakeup's lock", NULL) != SEMEL_OK)
 		drop_wakeup(store);
 }
 

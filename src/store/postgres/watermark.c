@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Transactions commit in another order than they draw numbers, so a number is passed for good only
- * when nobody can come late with a lower one.
+/* The watermark: transactions commit in another order than they draw numbers, so a number counts as
+ * complete only when no lower one can commit late.
  *
  * - A producer's transaction has its own number (xid) before it draws one for its event: the
  *   schema's default for seq sees to it.
  * - So when N is the highest number drawn, and a transaction of ours gets the xid M after that was
- *   seen, then everybody with a number up to N has an xid below M.
+ *   read, then every transaction with a number up to N has an xid below M.
  * - Once a snapshot's xmin has reached M, all of them have ended: what is at or below N is in that
  *   snapshot, or never will be.
- * A snapshot's own xmax will not do for M: it only tells what has ended, and younger transactions
+ * A snapshot's own xmax will not do for M: it only says what has ended, and younger transactions
  * may be open already.
  */
 #include "store/postgres/postgres.h"
@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What was proven was proven of other numbers. */
+/* What was recorded applied to other numbers. */
 static void reset_watermark(struct semel_pg_store *store)
 {
 	store->watermark.drawn_seq = store->watermark.complete_seq = 0;
@@ -52,8 +52,8 @@ void semel_pg_watermark_record_xid(struct semel_pg_store *store, uint64_t xid)
 	int64_t seq = store->watermark.drawn_seq;
 	if (seq <= store->watermark.complete_seq || (last != NULL && last->seq >= seq))
 		return;
-	if (count < SEMEL_PG_WATERMARK_ENTRIES_MAX) /* full: somebody is open for long; a later one
-						       will do */
+	if (count < SEMEL_PG_WATERMARK_ENTRIES_MAX) /* full: a transaction is open for long; a later
+							      entry will do */
 		store->watermark.entries[store->watermark.count++] =
 			(struct semel_pg_watermark_entry){ .seq = seq, .xid = xid };
 }
@@ -82,27 +82,27 @@ int64_t semel_pg_watermark_advance(struct semel_pg_store *store, uint64_t xmin)
 /* ---- those that are open for long -------------------------------------------------------------
  */
 
-/* A transaction that is open for long need not be a producer. Whoever has drawn a number holds a
- * lock on the outbox until its end; so a list of those who hold one is made after the number was
- * seen, and when all of them have gone, nobody else can come late with it. */
+/* A transaction that is open for long need not be a producer. A transaction that has drawn a number
+ * holds a lock on the outbox until its end; so the holders are listed after the number was read,
+ * and when all of them have ended, no other transaction can commit late with it. */
 #define WRITERS                                                                                    \
 	" FROM pg_locks WHERE locktype = 'relation' AND mode = 'RowExclusiveLock'"                 \
 	" AND relation = 'semel_outbox'::regclass AND pid IS DISTINCT FROM pg_backend_pid()"       \
 	" AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
 
 static const struct semel_pg_query select_writers = {
-	"look who writes to the outbox",
+	"list the writers of the outbox",
 	"SELECT coalesce(array_agg(DISTINCT virtualtransaction), '{}')" WRITERS
 };
 /* A prepared transaction keeps the name it had, but for servers of 2021 and before: there it gets
  * one that begins with -1, and might be any of those that were listed. */
-static const struct semel_pg_query count_writers = { "look who writes to the outbox",
+static const struct semel_pg_query count_writers = { "list the writers of the outbox",
 						     "SELECT count(*)" WRITERS
 						     " AND (virtualtransaction = ANY ($1::text[])"
 						     " OR virtualtransaction LIKE '-1/%')" };
 #define SINCE(column) "to_char(" column " AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')"
 static const struct semel_pg_query oldest_transaction = {
-	"look for old transactions",
+	"find the oldest transaction",
 	"SELECT CASE WHEN p.gid IS NULL THEN 'pid ' || l.pid || ', user ' || coalesce(a.usename,"
 	" 'unknown') || ', application ' || coalesce(a.application_name, 'unknown') ||"
 	" ', query since ' || coalesce(" SINCE(
@@ -135,10 +135,10 @@ static void log_oldest_transaction(struct semel_pg_store *store, int64_t waited_
 	if (semel_pg_run(semel_pg_tx(&store->base), &oldest_transaction, NULL, &result, NULL) ==
 		    SEMEL_OK &&
 	    semel_pg_rows(result) > 0)
-		semel_logf(SEMEL_LOG_WARN,
-			   "a transaction is open for %lld s and holds back the low mark of the "
-			   "outbox: %s",
-			   (long long)(waited_ms / 1000), semel_pg_value(result, 0, 0));
+		semel_logf(
+			SEMEL_LOG_WARN,
+			"a transaction open for %lld s holds back the low mark of the outbox: %s",
+			(long long)(waited_ms / 1000), semel_pg_value(result, 0, 0));
 	semel_pg_clear(result);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Statements of the user's: the business change of a publish, SQL handlers, upcasters.
+/* SQL of the user: the business change of a publish, SQL handlers, upcasters.
  *
- * - They run inside a transaction that is ours to end: whatever begins, ends or nests one, or
+ * - They run inside a transaction that Semel ends: a statement that begins, ends or nests one, or
  *   reaches for another file, is refused when it is prepared.
  * - What SQLite says of the values (a constraint, a type) is about this event: reject. What it says
  *   of the file is an outage. Anything else may pass: retry.

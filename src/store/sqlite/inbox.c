@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inbox: who has processed which event.
+/* The inbox: which event was processed, and by which consumer.
  *
  * - Exactly one claimer of (scope, event, week) wins: the primary key decides.
  * - A business key is unique over the whole window; its row is written before the claim's, and both
  *   commit together.
- * - An event whose key was used by another one is recorded as processed, so that it is accounted
+ * - An event whose key was used by another event is recorded as processed, so that it is accounted
  *   for; its effect never ran.
  * - A FAILED claim is taken over by a replay with a higher number than the last taker's: once per
  *   replay.
@@ -53,11 +53,11 @@ static const struct semel_sqlite_query forget_key = {
 	" OR NOT EXISTS (SELECT 1 FROM semel_inbox WHERE scope = ?1 AND event_id = ?2))"
 };
 static const struct semel_sqlite_query renew_claims = {
-	SEMEL_SQLITE_ONCE, "renew the claims at work",
+	SEMEL_SQLITE_ONCE, "renew unfinished claims",
 	"UPDATE semel_inbox SET lease_until = ?2 WHERE status = 'CLAIMED' AND owner = ?1"
 };
 static const struct semel_sqlite_query is_settled = {
-	SEMEL_SQLITE_INBOX_SETTLED, "ask whether an event is settled",
+	SEMEL_SQLITE_INBOX_SETTLED, "check whether an event is settled",
 	"SELECT EXISTS (SELECT 1 FROM semel_inbox WHERE scope = ?1 AND event_id = ?2"
 	" AND status <> 'CLAIMED') OR EXISTS (SELECT 1 FROM semel_dead_letter WHERE scope = ?1"
 	" AND event_id = ?2 AND parked_behind IS NULL)"
@@ -181,7 +181,7 @@ static semel_status claim_one(struct claiming *claiming, const struct semel_inbo
 	status = find_existing(claiming, claim->scope, semel_text_of(holder), NULL, answer, error);
 	answer->key_conflict = true;
 	if (status != SEMEL_OK || answer->found == SEMEL_FOUND_CLAIMED)
-		return status; /* the other one is at work: come back later */
+		return status; /* the other event is being processed: retry later */
 	status = insert(claiming, claim, "duplicate-key", answer, error);
 	answer->found = SEMEL_FOUND_KEY;
 	return status;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The lane and its fence. Every new owner draws a higher epoch; whoever still holds an older one
- * cannot renew, release or mark any more. */
+/* The lane and its fence. Every new owner draws a higher epoch; an owner with an older epoch can
+ * neither renew, release nor mark. */
 #include "store/sqlite/sqlite.h"
 
 #include "base/error.h"
@@ -21,7 +21,7 @@ static const struct semel_sqlite_query take_lane = {
 	"UPDATE semel_lease SET owner = ?3, epoch = epoch + 1, expires_at = ?4, low_seq = " LOW_SEQ
 	" WHERE lane = ?1 AND epoch = ?2 RETURNING lane, epoch, owner, expires_at, low_seq"
 };
-/* Where the numbers went back, all that was read so far is read anew, under a new epoch. */
+/* Where the numbers went back, everything is read again, under a new epoch. */
 static const struct semel_sqlite_query renew_lane = {
 	SEMEL_SQLITE_ONCE, "renew a lease",
 	"UPDATE semel_lease SET expires_at = ?4, low_seq = " TRUE_LOW(
@@ -63,14 +63,14 @@ void semel_sqlite_relay_leave(semel_store *store, const char *owner)
 	(void)store, (void)owner;
 }
 
-/* Changes of the file are always heard of. */
+/* Changes of the file always wake. */
 bool semel_sqlite_arm_wakeup(semel_store *store, bool only_if_armed)
 {
 	(void)store, (void)only_if_armed;
 	return false;
 }
 
-/* A file does not tell what was written to it. */
+/* A change of the file does not show what was written. */
 bool semel_sqlite_check_wakeup(semel_store *store)
 {
 	(void)store;
@@ -154,7 +154,7 @@ give_statement:
 	return SEMEL_OK;
 }
 
-/* Goes back to what was passed by, if there is something. */
+/* Moves the low mark back to rows that were skipped, if there are any. */
 static semel_status sweep(semel_store *store, const char *owner, struct semel_lease *lease,
 			  semel_error *error)
 {
@@ -188,7 +188,7 @@ semel_status semel_sqlite_lease_renew(semel_store *store, struct semel_lease *le
 	return sweep(store, owner, lease, error);
 }
 
-/* What is not released runs out. */
+/* A lease that is not released expires. */
 void semel_sqlite_lease_release(semel_store *store, const struct semel_lease *lease)
 {
 	semel_tx tx = semel_sqlite_tx(store);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What became of events that the relay offered to the broker.
+/* Writes the outcome of events that the relay offered to the broker.
  *
- * - The fence is checked in the very transaction that marks: a relay that lost its lane changes
- *   nothing.
- * - An exception holds the later events of its aggregate. When one goes, the next of its aggregate
- *   becomes due in the same transaction, so an aggregate never waits for nothing.
+ * - The fence is checked in the transaction that marks: a relay that lost its lane changes nothing.
+ * - An exception holds the later events of its aggregate. When it is removed, the next of its
+ *   aggregate becomes due in the same transaction, so an aggregate never waits in vain.
  * - A FAILED event and its dead letter are written together.
  */
 #include "store/sqlite/sqlite.h"
@@ -30,14 +29,14 @@ static const struct semel_sqlite_query mark_refused = {
 	" WHERE seq = ?1"
 };
 static const struct semel_sqlite_query put_exception = {
-	SEMEL_SQLITE_ONCE, "set an event aside",
+	SEMEL_SQLITE_ONCE, "write an exception",
 	"INSERT INTO semel_outbox_exception"
 	" (seq, aggregate_type, aggregate_id, state, due_at, blocks, replay)"
 	" VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (seq) DO UPDATE SET"
 	" state = excluded.state, due_at = excluded.due_at, blocks = excluded.blocks,"
 	" replay = max(replay, excluded.replay)"
 };
-/* An event that is parked behind nobody may go at once. */
+/* An event that has no earlier exception becomes due at once. */
 static const struct semel_sqlite_query park_exception = {
 	SEMEL_SQLITE_ONCE, "park an event",
 	"INSERT INTO semel_outbox_exception (seq, aggregate_type, aggregate_id, state)"
@@ -47,10 +46,11 @@ static const struct semel_sqlite_query park_exception = {
 	" WHERE true ON CONFLICT (seq) DO UPDATE SET state = excluded.state, due_at = NULL"
 };
 static const struct semel_sqlite_query remove_exception = {
-	SEMEL_SQLITE_ONCE, "let an event go", "DELETE FROM semel_outbox_exception WHERE seq = ?1"
+	SEMEL_SQLITE_ONCE, "remove an exception",
+	"DELETE FROM semel_outbox_exception WHERE seq = ?1"
 };
 static const struct semel_sqlite_query free_next = {
-	SEMEL_SQLITE_ONCE, "let the next event of an aggregate go",
+	SEMEL_SQLITE_ONCE, "free the next event of an aggregate",
 	"UPDATE semel_outbox_exception SET state = 'due' WHERE state = 'parked' AND seq ="
 	" (SELECT min(seq) FROM semel_outbox_exception"
 	" WHERE aggregate_type = ?1 AND aggregate_id = ?2)"
@@ -110,7 +110,7 @@ static semel_status put(semel_tx tx, const struct semel_sqlite_query *query,
 	return status;
 }
 
-/* It waits no longer, and the next one of its aggregate may go. */
+/* Removes the exception; the next one of its aggregate becomes due. */
 static semel_status remove_and_free_next(semel_tx tx, const struct exception *exception,
 					 semel_error *error)
 {
@@ -283,7 +283,7 @@ leave:
 	return SEMEL_OK;
 }
 
-/* ---- dead letters of the relay that a person has decided about --------------------------------
+/* ---- dead letters of the relay that an operator replays or discards ----------------------------
  */
 
 static const struct semel_sqlite_query find_failed = {
@@ -291,7 +291,7 @@ static const struct semel_sqlite_query find_failed = {
 	"SELECT seq, aggregate_type, aggregate_id FROM semel_outbox WHERE id = ?1"
 };
 static const struct semel_sqlite_query reset_failed = {
-	SEMEL_SQLITE_ONCE, "set the event back",
+	SEMEL_SQLITE_ONCE, "reset the event",
 	"UPDATE semel_outbox SET status = 'NEW', attempts = 0, next_attempt_at = NULL WHERE seq = "
 	"?1"
 };

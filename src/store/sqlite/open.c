@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opening the application's file, and making or upgrading the tables in it.
  *
- * - Opening never creates: a mistyped path is told, not made.
+ * - Opening never creates a file: a mistyped path is an error.
  * - An upgrade is one transaction with the write lock held, so two at once do it once.
  * - A file that was there keeps its journal mode; one that init makes is in WAL.
  */

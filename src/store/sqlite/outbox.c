@@ -122,7 +122,7 @@ enum {
 	" AND p.aggregate_id = o.aggregate_id AND p.seq < o.seq ORDER BY p.seq DESC LIMIT 1)"
 
 static const struct semel_sqlite_query newest_seq = { SEMEL_SQLITE_OUTBOX_NEWEST,
-						      "look at the outbox",
+						      "read the newest number of the outbox",
 						      "SELECT max(seq) FROM semel_outbox" };
 static const struct semel_sqlite_query fetch_run = {
 	SEMEL_SQLITE_OUTBOX_FETCH, "read the outbox",
@@ -228,14 +228,14 @@ static semel_status read_newest(semel_tx tx, int64_t *seq_out, semel_error *erro
 	return status;
 }
 
-/* One lane, and no way to it but a statement: the fetch itself is the look. */
-semel_status semel_sqlite_outbox_probe(semel_store *store, struct semel_lane_probe *looks,
+/* One lane, and a probe costs as much as a fetch: the fetch itself finds out. */
+semel_status semel_sqlite_outbox_probe(semel_store *store, struct semel_lane_probe *probes,
 				       size_t count, int64_t now_ms, semel_error *error)
 {
 	(void)store, (void)now_ms, (void)error;
 	for (size_t i = 0; i < count; i++) {
-		looks[i].run = looks[i].due = true;
-		looks[i].complete_seq = looks[i].after_seq;
+		probes[i].run = probes[i].due = true;
+		probes[i].complete_seq = probes[i].after_seq;
 	}
 	return SEMEL_OK;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the relay would never come to, because somebody has changed the tables by hand.
+/* Finds what the relay would never read, because the tables were changed by hand.
  *
- * - A row at or below the low mark that was never sent: its number was given by hand, or the
- * numbers began anew and have passed the mark since. The low mark goes back to it.
- * - An exception whose row is gone, or was marked by hand: it goes, and the next one of its
- *   aggregate may go.
- * With every renewal of the lease a bounded stretch is looked at; a round over, the next one begins
- * after a while. Nothing is written where nothing is found: SQLite has one writer at a time.
+ * - A row at or below the low mark that was never published: its number was given by hand, or the
+ *   numbers started again and have passed the mark since. The low mark moves back to it.
+ * - An exception whose row is gone, or was marked by hand: it is removed, and the next one of its
+ *   aggregate becomes due.
+ * With every renewal of the lease a bounded range is read; after a round the next one begins after
+ * a pause. Nothing is written where nothing is found: SQLite has one writer at a time.
  */
 #include "store/sqlite/sqlite.h"
 
@@ -14,13 +14,12 @@
 #include "fault/plant.h"
 #include "observe/log.h"
 
-#define ROWS_PER_STEP  2000
-#define ROUND_PAUSE_MS 10000
-#define ROUND_PAUSE_FACTOR                                                                         \
-	10 /* and so much longer than the round took: what is kept may be large */
+#define ROWS_PER_STEP      2000
+#define ROUND_PAUSE_MS     10000
+#define ROUND_PAUSE_FACTOR 10 /* plus this many times the duration of the round */
 
 static const struct semel_sqlite_query select_below = {
-	SEMEL_SQLITE_ONCE, "look for events below the low mark",
+	SEMEL_SQLITE_ONCE, "find events below the low mark",
 	"SELECT count(*), coalesce(max(s.seq), 0), coalesce(min(s.seq) FILTER (WHERE s.status ="
 	" 'NEW' AND NOT EXISTS (SELECT 1 FROM semel_outbox_exception x WHERE x.seq = s.seq)), 0)"
 	" FROM (SELECT seq, status FROM semel_outbox WHERE seq > ?1 AND seq <= ?2 ORDER BY seq"
@@ -36,16 +35,16 @@ static const struct semel_sqlite_query select_below = {
 	" AND e.seq < semel_outbox_exception.seq)"
 
 static const struct semel_sqlite_query any_stuck = {
-	SEMEL_SQLITE_ONCE, "look for events that wait for nobody",
+	SEMEL_SQLITE_ONCE, "find events without an earlier exception",
 	"SELECT EXISTS (SELECT 1 FROM semel_outbox_exception WHERE " IS_ORPHAN ")"
 	" OR EXISTS (SELECT 1 FROM semel_outbox_exception WHERE " WAITS_FOR_NONE ")"
 };
 static const struct semel_sqlite_query drop_orphans = {
-	SEMEL_SQLITE_ONCE, "let exceptions go whose events are settled",
+	SEMEL_SQLITE_ONCE, "remove exceptions whose events are published",
 	"DELETE FROM semel_outbox_exception WHERE " IS_ORPHAN
 };
 static const struct semel_sqlite_query free_heads = {
-	SEMEL_SQLITE_ONCE, "let events go that wait for nobody",
+	SEMEL_SQLITE_ONCE, "free events without an earlier exception",
 	"UPDATE semel_outbox_exception SET state = 'due' WHERE " WAITS_FOR_NONE
 };
 
@@ -93,7 +92,7 @@ leave:
 	status = semel_sqlite_leave(store, entered, status, error);
 	if (status != SEMEL_OK)
 		return status;
-	semel_log(SEMEL_LOG_WARN, "events waited behind one that was removed by hand; they go on",
+	semel_log(SEMEL_LOG_WARN, "freed events that waited behind a row removed by hand",
 		  &(struct semel_log_fields){ 0 });
 	return status;
 }
