@@ -155,7 +155,7 @@ def test_a_broker_that_falls_silent_is_given_up_by_its_heartbeats_and_found_agai
         shop.load()
         wait_for(lambda: effects(shop) == 40, 60, "relay and consumer at work")
         before_broker.swallowing = True
-        wait_for(lambda: "the relay waits" in read_log(shop) and "consuming failed, retrying" in read_log(shop), 60, "both giving up")
+        wait_for(lambda: "relay disconnected" in read_log(shop) and "consuming failed, retrying" in read_log(shop), 60, "both giving up")
         assert "heartbeat timeout" in read_log(shop)
         before_broker.swallowing = False
         shop.load()
