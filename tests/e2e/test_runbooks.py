@@ -14,7 +14,7 @@ from sandbox import free_port, listens
 from program import wait_for
 from runbook import RunbookReader, sql_blocks
 
-SECTIONS = ("## Look", "## Never", "## Afterwards")
+SECTIONS = ("## Diagnose", "## Never", "## Verify")
 PAGES = sorted((guide.TREE / "docs" / "runbooks").glob("*-*.md"))
 INVOICE = "INSERT INTO invoice VALUES (:aggregate_id, json_extract(:payload, '$.total'))"
 NO_CURL = "curl is not installed"
@@ -97,7 +97,7 @@ def metrics(address):
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_a_page_says_what_is_seen_what_it_means_what_to_look_at_and_what_never_to_do(path):
     text = path.read_text(encoding="utf-8")
-    assert text.startswith("# Runbook: ") and "**You see** " in text and "**What it means.** " in text
+    assert text.startswith("# Runbook: ") and "**Symptom.** " in text and "**What it means.** " in text
     assert [section for section in SECTIONS if section not in text] == []
     assert f"]({path.name})" in (path.parent / "README.md").read_text(encoding="utf-8")
     assert list(guide.broken_links(path)) == []
