@@ -178,7 +178,7 @@ def test_dead_letters_are_grouped_and_after_the_mend_all_are_done_in_order(bare)
     shop.semel.spawn("serve", "--listen", f"127.0.0.1:{port}", env=shop.environment)
     wait_for(lambda: listens(port), 60, "the admin server")
 
-    mend, night = "\n## Mend the cause", shop.on_call(ADMIN=f"http://127.0.0.1:{port}")
+    mend, night = "\n## Fix the cause", shop.on_call(ADMIN=f"http://127.0.0.1:{port}")
     night.follow("dead-letters-rising", until=mend)
     looked = night.answer("semel dlq count\n")
     assert looked.startswith("3\n")
