@@ -26,13 +26,14 @@ extern const char semel_sql_store_postgres_001_spine[], semel_sql_store_postgres
 	semel_sql_store_postgres_003_claim[], semel_sql_store_postgres_004_anchor[],
 	semel_sql_store_postgres_005_young_claims[], semel_sql_store_postgres_006_states[],
 	semel_sql_store_postgres_007_changes[], semel_sql_store_postgres_008_security[],
-	semel_sql_store_postgres_functions[];
+	semel_sql_store_postgres_009_unused[], semel_sql_store_postgres_functions[];
 
 static const char *const versions[SEMEL_PG_SCHEMA] = {
 	semel_sql_store_postgres_001_spine,        semel_sql_store_postgres_002_slot,
 	semel_sql_store_postgres_003_claim,        semel_sql_store_postgres_004_anchor,
 	semel_sql_store_postgres_005_young_claims, semel_sql_store_postgres_006_states,
-	semel_sql_store_postgres_007_changes,      semel_sql_store_postgres_008_security
+	semel_sql_store_postgres_007_changes,      semel_sql_store_postgres_008_security,
+	semel_sql_store_postgres_009_unused
 };
 
 /* ---- the connection -------------------------------------------------------------------------- */

@@ -13,7 +13,7 @@
 #include "store/sql/sql.h"
 #include "store/store.h"
 
-#define SEMEL_PG_SCHEMA                8  /* the newest version that this code knows */
+#define SEMEL_PG_SCHEMA                9  /* the newest version that this code knows */
 #define SEMEL_PG_LANES                 16 /* as the schema's generated column makes them */
 #define SEMEL_PG_PARAMS_MAX            26
 #define SEMEL_PG_PREPARED_MAX          96

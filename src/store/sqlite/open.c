@@ -21,12 +21,14 @@
 #define BUSY_TIMEOUT_MS  5000
 
 extern const char semel_sql_store_sqlite_001_spine[], semel_sql_store_sqlite_002_anchor[],
-	semel_sql_store_sqlite_003_states[], semel_sql_store_sqlite_004_security[];
+	semel_sql_store_sqlite_003_states[], semel_sql_store_sqlite_004_security[],
+	semel_sql_store_sqlite_005_unused[];
 
 static const char *const versions[SEMEL_SQLITE_SCHEMA] = { semel_sql_store_sqlite_001_spine,
 							   semel_sql_store_sqlite_002_anchor,
 							   semel_sql_store_sqlite_003_states,
-							   semel_sql_store_sqlite_004_security };
+							   semel_sql_store_sqlite_004_security,
+							   semel_sql_store_sqlite_005_unused };
 
 static semel_status open_file(const struct semel_url *url, bool create, sqlite3 **db_out,
 			      semel_error *error)

@@ -12,7 +12,7 @@
 #include "store/sql/sql.h"
 #include "store/store.h"
 
-#define SEMEL_SQLITE_SCHEMA     4 /* the newest version that this code knows */
+#define SEMEL_SQLITE_SCHEMA     5 /* the newest version that this code knows */
 #define SEMEL_SQLITE_SHARED_MAX 24
 
 /* The statements of the hot paths; ONCE is never kept. */
