@@ -39,7 +39,7 @@ LANGUAGES = {
     "Java, JDBC": ("java and libpostgresql-jdbc-java", jdbc),
     "JavaScript, node-postgres": ("node and its module pg", runs("node", "-e", "require('pg')")),
     "Go, pgx": ("go and github.com/jackc/pgx/v5", runs("go", "list", "github.com/jackc/pgx/v5")),
-    "The other side: RabbitMQ with pika": ("pika", module("pika")),
+    "Consuming and producing without Semel: RabbitMQ with pika": ("pika", module("pika")),
 }
 
 
