@@ -132,8 +132,8 @@ static bool waits_for_sibling(const struct semel_item *items, uint32_t at)
 	return false;
 }
 
-semel_status semel_batch_is_behind(struct semel_consumer *consumer, const struct semel_item *items,
-				   uint32_t at, bool *behind_out, semel_error *error)
+static semel_status is_behind(struct semel_consumer *consumer, const struct semel_item *items,
+			      uint32_t at, bool *behind_out, semel_error *error)
 {
 	const struct semel_item *item = &items[at];
 	struct semel_hold hold = { .state = SEMEL_HOLD_NONE };
@@ -145,9 +145,20 @@ semel_status semel_batch_is_behind(struct semel_consumer *consumer, const struct
 	semel_status status = driver_of(consumer)->holds->get(
 		driver_of(consumer)->tx(consumer->store), consumer->config.scope, &item->key,
 		consumer->arena, &hold, error);
-	if (status == SEMEL_OK)
-		*behind_out = (hold.state != SEMEL_HOLD_RETRY && hold.state != SEMEL_HOLD_DEAD) ||
-			      !semel_text_equal(hold.head_id, item->delivery->event.id);
+	if (status != SEMEL_OK)
+		return status;
+	*behind_out = (hold.state != SEMEL_HOLD_RETRY && hold.state != SEMEL_HOLD_DEAD) ||
+		      !semel_text_equal(hold.head_id, item->delivery->event.id);
+	return SEMEL_OK;
+}
+
+semel_status semel_batch_defer_if_behind(struct semel_consumer *consumer, struct semel_item *items,
+					 uint32_t at, bool *deferred_out, semel_error *error)
+{
+	semel_status status = is_behind(consumer, items, at, deferred_out, error);
+
+	if (*deferred_out)
+		semel_item_move(&items[at], SEMEL_ITEM_DEFERRED);
 	return status;
 }
 
@@ -247,14 +258,16 @@ semel_status semel_batch_run_each(struct semel_consumer *consumer, struct semel_
 				  uint32_t count, semel_error *error)
 {
 	for (uint32_t i = 0; i < count; i++) {
-		bool behind = false;
+		bool deferred = false;
 		if (items[i].state != SEMEL_ITEM_UNDECIDED || waits_for_sibling(items, i))
 			continue;
-		semel_status status = semel_batch_is_behind(consumer, items, i, &behind, error);
-		if (behind)
-			semel_item_move(&items[i], SEMEL_ITEM_DEFERRED);
-		else if (status == SEMEL_OK)
-			status = run_behind_savepoint(consumer, &items[i], error);
+		semel_status status =
+			semel_batch_defer_if_behind(consumer, items, i, &deferred, error);
+		if (status != SEMEL_OK)
+			return status;
+		if (deferred)
+			continue;
+		status = run_behind_savepoint(consumer, &items[i], error);
 		if (status != SEMEL_OK)
 			return status;
 	}
@@ -346,16 +359,18 @@ static semel_status run_alone(struct semel_consumer *consumer, struct semel_item
 			      uint32_t count, semel_error *error)
 {
 	for (uint32_t i = 0; i < count; i++) {
-		bool behind = false;
+		bool deferred = false;
 		if (semel_wake_is_notified(consumer->wake))
 			return SEMEL_OK;
 		if (items[i].state != SEMEL_ITEM_UNDECIDED || waits_for_sibling(items, i))
 			continue;
-		semel_status status = semel_batch_is_behind(consumer, items, i, &behind, error);
-		if (behind)
-			semel_item_move(&items[i], SEMEL_ITEM_DEFERRED);
-		else if (status == SEMEL_OK)
-			status = run_one_alone(consumer, &items[i], error);
+		semel_status status =
+			semel_batch_defer_if_behind(consumer, items, i, &deferred, error);
+		if (status != SEMEL_OK)
+			return status;
+		if (deferred)
+			continue;
+		status = run_one_alone(consumer, &items[i], error);
 		if (status != SEMEL_OK)
 			return status;
 	}
@@ -403,10 +418,13 @@ static semel_status run_with_savepoints(struct semel_consumer *consumer, struct 
 			return SEMEL_OK; /* not acked: they come again */
 		semel_status status = alone ? run_alone(consumer, items, count, error)
 					    : run_pass(consumer, items, count, &alone, error);
-		if (status == SEMEL_OK && !alone)
-			status = semel_acknowledge_all(consumer, items, count, error);
 		if (status != SEMEL_OK)
 			return status;
+		if (!alone) {
+			status = semel_acknowledge_all(consumer, items, count, error);
+			if (status != SEMEL_OK)
+				return status;
+		}
 		drop_settled(items, &count);
 	}
 	return SEMEL_OK;

@@ -26,10 +26,10 @@ void semel_batch_commit_refused(struct semel_consumer *consumer, struct semel_it
 				const semel_error *error);
 /* The status of a commit says something about the event: the store refused its effect. */
 bool semel_batch_is_verdict(semel_status status);
-/* Nothing of an item's key runs behind one that was deferred; but where a topic waits as a whole,
- * the event that it waits for may stand there. */
-semel_status semel_batch_is_behind(struct semel_consumer *consumer, const struct semel_item *items,
-				   uint32_t at, bool *behind_out, semel_error *error);
+/* Nothing of an item's key runs behind one that was deferred: it is deferred too. But where a topic
+ * waits as a whole, the event that it waits for may stand there. */
+semel_status semel_batch_defer_if_behind(struct semel_consumer *consumer, struct semel_item *items,
+					 uint32_t at, bool *deferred_out, semel_error *error);
 /* True: the handler has ended the transaction that it ran in (RAISE(ROLLBACK), OR ROLLBACK, or a
  * COMMIT in a C handler). Savepoint and claim are gone, and so is all that others did in it. The
  * item has status and reason for its dead letter. */

@@ -299,18 +299,23 @@ static semel_status write_positions(struct semel_consumer *consumer, const struc
 static semel_status write_step(struct semel_consumer *consumer, const struct step *step,
 			       semel_error *error)
 {
-	semel_status status = SEMEL_OK;
-
-	for (uint32_t i = 0; i < step->ended.count && status == SEMEL_OK; i++)
-		status = semel_calls_settle(consumer, step->ended.tasks[i], error);
-	for (uint32_t i = 0; i < step->starting.count && status == SEMEL_OK; i++)
-		status = admit(consumer, step->starting.tasks[i], error);
-	if (status == SEMEL_OK && step->holds)
-		status = read_followers(consumer, error);
-	if (status != SEMEL_OK)
-		return status;
+	for (uint32_t i = 0; i < step->ended.count; i++) {
+		semel_status status = semel_calls_settle(consumer, step->ended.tasks[i], error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	for (uint32_t i = 0; i < step->starting.count; i++) {
+		semel_status status = admit(consumer, step->starting.tasks[i], error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	if (step->holds) {
+		semel_status status = read_followers(consumer, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
 	if (step->ended.count > 0) {
-		status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_EFFECT, error);
+		semel_status status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_EFFECT, error);
 		if (status != SEMEL_OK)
 			return status;
 	}
@@ -322,11 +327,16 @@ static semel_status commit(struct semel_consumer *consumer, const struct step *s
 {
 	semel_status status = semel_consumer_commit_metered(consumer, error);
 
-	if (status == SEMEL_OK && step->ended.count > 0)
+	if (status != SEMEL_OK)
+		return status;
+	if (step->ended.count > 0) {
 		status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_COMMIT, error);
-	if (status == SEMEL_OK && step->starting.count > 0)
-		status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_CLAIM, error);
-	return status;
+		if (status != SEMEL_OK)
+			return status;
+	}
+	if (step->starting.count > 0)
+		return semel_failpoint(SEMEL_FP_CONSUME_AFTER_CLAIM, error);
+	return SEMEL_OK;
 }
 
 static void save_items(const struct semel_task_list *list)

@@ -272,6 +272,18 @@ static semel_status handle_refused_commit(struct semel_consumer *consumer,
 
 /* ---- running --------------------------------------------------------------------------------- */
 
+static semel_status commit_rounds(struct semel_consumer *consumer, const struct rounds *rounds,
+				  semel_error *error)
+{
+	semel_status status = semel_consumer_commit(consumer, error);
+
+	if (semel_batch_is_verdict(status))
+		return handle_refused_commit(consumer, rounds, error);
+	if (status != SEMEL_OK)
+		return status;
+	return semel_acknowledge(consumer, rounds->all, rounds->total, error);
+}
+
 /* Read, run and removed in one transaction, so that no other consumer comes in between. */
 static semel_status run_released(struct semel_consumer *consumer, struct rounds *rounds,
 				 semel_error *error)
@@ -280,12 +292,7 @@ static semel_status run_released(struct semel_consumer *consumer, struct rounds 
 
 	if (status == SEMEL_OK) {
 		consumer->followers.single_round = false;
-		status = semel_consumer_commit(consumer, error);
-		if (status == SEMEL_OK)
-			return semel_acknowledge(consumer, rounds->all, rounds->total, error);
-		return semel_batch_is_verdict(status)
-			       ? handle_refused_commit(consumer, rounds, error)
-			       : status;
+		return commit_rounds(consumer, rounds, error);
 	}
 	semel_consumer_rollback(consumer);
 	if (status != SEMEL_NO_TRANSACTION)

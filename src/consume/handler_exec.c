@@ -52,6 +52,22 @@ static void conclude(struct semel_child *child, const struct semel_event *event,
 	semel_child_end(child, 0);
 }
 
+static semel_status start_program(struct semel_program *program, const struct semel_event *event,
+				  uint32_t attempt, struct semel_child **child_out,
+				  semel_error *error)
+{
+	semel_status status =
+		semel_environment_describe(program->environment, event, attempt, error);
+	if (status != SEMEL_OK)
+		return status;
+	const struct semel_child_options plan = {
+		.command = program->command,
+		.environment = semel_environment_list(program->environment),
+		.input = &event->payload,
+	};
+	return semel_child_start(&plan, child_out, error);
+}
+
 static void exec_run(struct semel_outside *outside, const struct semel_event *event,
 		     uint32_t attempt, struct semel_outcome *outcome_out)
 {
@@ -60,16 +76,7 @@ static void exec_run(struct semel_outside *outside, const struct semel_event *ev
 	semel_error error = { 0 };
 	*outcome_out = (struct semel_outcome){ 0 };
 
-	semel_status status =
-		semel_environment_describe(program->environment, event, attempt, &error);
-	if (status == SEMEL_OK) {
-		const struct semel_child_options plan = {
-			.command = program->command,
-			.environment = semel_environment_list(program->environment),
-			.input = &event->payload,
-		};
-		status = semel_child_start(&plan, &child, &error);
-	}
+	semel_status status = start_program(program, event, attempt, &child, &error);
 	if (status != SEMEL_OK) {
 		semel_program_not_started(status, &error, outcome_out);
 		return;

@@ -95,7 +95,8 @@ semel_status semel_handler_run(struct semel_consumer *consumer, struct semel_ite
 	int64_t began_us = semel_step_timer_begin();
 	item->status = run_newest_version(consumer, item, error);
 	semel_step_timer_end(SEMEL_TIMED_EFFECT, began_us);
-	if (item->status == SEMEL_OK)
-		item->status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_EFFECT, error);
+	if (item->status != SEMEL_OK)
+		return item->status;
+	item->status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_EFFECT, error);
 	return item->status;
 }

@@ -232,11 +232,17 @@ semel_status semel_http_headers(const struct semel_http_heading *heading,
 	struct semel_text text = heading->event->headers;
 	json_t *headers = json_loadb(semel_text_chars(text), text.length, JSON_ALLOW_NUL, NULL);
 	semel_status status = add_envelope(&writing);
-	if (status == SEMEL_OK && headers != NULL)
+	if (status != SEMEL_OK)
+		goto free_headers;
+	if (headers != NULL) {
 		status = add_own(&writing, headers);
+		if (status != SEMEL_OK)
+			goto free_headers;
+	}
 	/* The endpoint answers the request at once, without a 100-continue first. */
-	if (status == SEMEL_OK)
-		status = add_line(&writing, "Expect:");
+	status = add_line(&writing, "Expect:");
+
+free_headers:
 	json_decref(headers);
 	*headers_out = writing.list;
 	return status;

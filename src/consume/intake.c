@@ -33,12 +33,12 @@ semel_status semel_intake_check_paused(struct semel_consumer *consumer, semel_er
 	intake->check_pause_at_ms = now_ms + CHECK_PAUSED_MS;
 	semel_status status = consumer->store->driver->upkeep->subscription_is_paused(
 		consumer->store, consumer->config.scope, &intake->paused, error);
-	if (status == SEMEL_OK && intake->paused != before)
-		semel_log(SEMEL_LOG_WARN,
-			  intake->paused ? "subscription paused" : "subscription resumed",
-			  &(struct semel_log_fields){
-				  .consumer = semel_text_shown(consumer->config.scope) });
-	return status;
+	if (status != SEMEL_OK || intake->paused == before)
+		return status;
+	semel_log(
+		SEMEL_LOG_WARN, intake->paused ? "subscription paused" : "subscription resumed",
+		&(struct semel_log_fields){ .consumer = semel_text_shown(consumer->config.scope) });
+	return SEMEL_OK;
 }
 
 /* The event that a topic waits for may stand behind copies of others, however small a batch is. */

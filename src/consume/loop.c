@@ -240,10 +240,12 @@ static semel_status step_or_sleep(struct semel_consumer *consumer, struct run *r
 	int64_t pause_ms = 0;
 	semel_status status = semel_consumer_step(consumer, &busy, &pause_ms, &run->error);
 
-	if (status == SEMEL_OK && pause_ms > 0)
-		pause_for(consumer, pause_ms);
-	if (status != SEMEL_OK || busy || pause_ms > 0 || is_over(consumer))
+	if (status != SEMEL_OK)
 		return status;
+	if (pause_ms > 0)
+		pause_for(consumer, pause_ms);
+	if (busy || pause_ms > 0 || is_over(consumer))
+		return SEMEL_OK;
 	if (run->draining || semel_remaining_is_outdated(consumer, &run->remaining)) {
 		status =
 			semel_remaining_read(consumer, run->draining, &run->remaining, &run->error);

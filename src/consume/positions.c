@@ -211,18 +211,20 @@ static semel_status write_position(struct semel_positions *positions, struct rea
 	position.expires_at_ms = semel_now_ms(consumer->env) + positions->lease_ms;
 	semel_status status =
 		driver->inbox->position_put(driver->tx(consumer->store), &position, error);
-	if (status == SEMEL_OK)
-		reader->renew_at_ms = semel_steady_ms(consumer->env) + positions->lease_ms / 3;
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	reader->renew_at_ms = semel_steady_ms(consumer->env) + positions->lease_ms / 3;
+	return SEMEL_OK;
 }
 
 static semel_status write_settled(struct semel_positions *positions, struct reader *reader,
 				  semel_error *error)
 {
 	semel_status status = write_position(positions, reader, SETTLED, error);
-	if (status == SEMEL_OK)
-		reader->position.next = first_open(reader, SETTLED, &reader->position.anchor);
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	reader->position.next = first_open(reader, SETTLED, &reader->position.anchor);
+	return SEMEL_OK;
 }
 
 static semel_status offset_store_reset(void *user, const char *topic, int32_t partition,

@@ -279,14 +279,16 @@ semel_status semel_batch_claim_first(struct semel_consumer *consumer, struct sem
 				     uint32_t count, semel_error *error)
 {
 	for (uint32_t i = 0; i < count; i++) {
-		bool behind = false;
+		bool deferred = false;
 		if (semel_wake_is_notified(consumer->wake))
 			return SEMEL_OK;
-		semel_status status = semel_batch_is_behind(consumer, items, i, &behind, error);
-		if (behind)
-			semel_item_move(&items[i], SEMEL_ITEM_DEFERRED);
-		else if (status == SEMEL_OK)
-			status = claim_and_run(consumer, &items[i], error);
+		semel_status status =
+			semel_batch_defer_if_behind(consumer, items, i, &deferred, error);
+		if (status != SEMEL_OK)
+			return status;
+		if (deferred)
+			continue;
+		status = claim_and_run(consumer, &items[i], error);
 		if (status != SEMEL_OK)
 			return status;
 	}

@@ -124,7 +124,8 @@ semel_status semel_consumer_register(struct semel_consumer *consumer, semel_erro
 	semel_status status = consumer->store->driver->upkeep->subscription_put(
 		consumer->store, &row, semel_now_ms(consumer->env), error);
 	semel_buffer_free(&topics);
-	if (status == SEMEL_OK)
-		hint_at_topics(consumer);
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	hint_at_topics(consumer);
+	return SEMEL_OK;
 }

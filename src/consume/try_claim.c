@@ -75,9 +75,10 @@ static semel_status claim_in(semel_tx tx, const semel_claim *claim, const char *
 	struct semel_claim_result answer = { 0 };
 	semel_status status = tx.driver->inbox->claim(tx, &row, 1, semel_now_ms(semel_tx_env(tx)),
 						      &answer, error);
-	if (status == SEMEL_OK)
-		*outcome_out = outcome_of(answer.found);
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	*outcome_out = outcome_of(answer.found);
+	return SEMEL_OK;
 }
 
 semel_status semel_inbox_try_claim_same_tx(semel_tx tx, const semel_claim *claim,

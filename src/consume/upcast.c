@@ -300,17 +300,21 @@ static semel_status run_program(const struct step *step, struct applying *applyi
 		return semel_error_set(applying->error, SEMEL_INTERNAL, "no memory");
 	semel_status status =
 		semel_environment_describe(environment, applying->event, 0, applying->error);
-	if (status == SEMEL_OK) {
-		const struct semel_child_options plan = {
-			.command = step->target,
-			.environment = semel_environment_list(environment),
-			.capture = true,
-		};
-		status = semel_child_start(&plan, &child, applying->error);
-	}
-	if (status == SEMEL_OK)
-		status = run_child(child, applying, payload_out);
+	if (status != SEMEL_OK)
+		goto free_environment;
+	const struct semel_child_options plan = {
+		.command = step->target,
+		.environment = semel_environment_list(environment),
+		.capture = true,
+	};
+	status = semel_child_start(&plan, &child, applying->error);
+	if (status != SEMEL_OK)
+		goto end_child;
+	status = run_child(child, applying, payload_out);
+
+end_child:
 	semel_child_end(child, 0);
+free_environment:
 	semel_environment_free(environment);
 	return status == SEMEL_TOO_LARGE ? SEMEL_HANDLER_REJECT : status;
 }

@@ -122,10 +122,12 @@ semel_status semel_dead_letter_get(semel_store *store, const char *entry_id,
 
 	struct semel_dead_entry entry = { 0 };
 	semel_status status = read_entry(store, entry_id, arena, &entry, error);
-	if (status == SEMEL_OK) {
-		semel_dead_letter letter = view_of(&entry);
-		seen(&letter, user);
-	}
+	if (status != SEMEL_OK)
+		goto free_arena;
+	semel_dead_letter letter = view_of(&entry);
+	seen(&letter, user);
+
+free_arena:
 	semel_arena_free(arena);
 	return status;
 }
@@ -319,8 +321,9 @@ static semel_status mark_and_send(struct semel_dead_replayer *replayer, const ch
 	if (status != SEMEL_OK)
 		return status;
 	status = mark_replayed(replayer, entry_id, arena, &entry, error);
-	if (status == SEMEL_OK)
-		status = send_copy(replayer, &entry, error);
+	if (status != SEMEL_OK)
+		return finish_transaction(store, status, error);
+	status = send_copy(replayer, &entry, error);
 	return finish_transaction(store, status, error);
 }
 
@@ -543,9 +546,10 @@ semel_status semel_dead_letter_discard(semel_store *store, const char *entry_id,
 		return no_memory(error);
 	semel_status status = discard_with_guard(&discard, error);
 	semel_arena_free(discard.arena);
-	if (status == SEMEL_OK)
-		semel_series_add(semel_series(SEMEL_METRIC_DLQ_DISCARDED, NULL, NULL), 1);
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	semel_series_add(semel_series(SEMEL_METRIC_DLQ_DISCARDED, NULL, NULL), 1);
+	return SEMEL_OK;
 }
 
 /* ---- dead letters of applications ------------------------------------------------------------ */
@@ -601,8 +605,12 @@ semel_status semel_dead_letter_add(semel_tx tx, const char *scope, const semel_e
 	struct semel_dead_entry entry = { .scope = semel_text_of(scope),
 					  .reason = semel_text_of(reason) };
 	status = add_entry(tx, &entry, event, arena, error);
-	if (status == SEMEL_OK && entry_id_out)
+	if (status != SEMEL_OK)
+		goto free_arena;
+	if (entry_id_out)
 		snprintf(entry_id_out, SEMEL_ID_SIZE, "%s", semel_text_string(entry.entry_id));
+
+free_arena:
 	semel_arena_free(arena);
 	return status;
 }

@@ -432,13 +432,16 @@ semel_status semel_event_check(const struct semel_event *event, semel_error *err
 		{ "aggregate id", event->aggregate_id },
 		{ "topic", event->topic },
 	};
-	semel_status status = SEMEL_OK;
-	for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]) && status == SEMEL_OK; i++)
+	semel_status status;
+	for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++) {
 		status = check_delivered(needed[i].field, needed[i].text, error);
-	if (status == SEMEL_OK)
-		status = semel_event_check_storable("routing key", event->routing_key, error);
-	if (status == SEMEL_OK)
-		status = semel_event_check_storable("content type", event->content_type, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	status = semel_event_check_storable("routing key", event->routing_key, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_event_check_storable("content type", event->content_type, error);
 	if (status != SEMEL_OK)
 		return status;
 	if (!semel_json_is_valid(event->headers) || !is_object(event->headers))

@@ -175,9 +175,10 @@ static semel_status read_text(struct reading *reading, const struct member *memb
 {
 	struct semel_text text = { 0 };
 	semel_status status = read_string(reading, member->name, value, &text);
-	if (status == SEMEL_OK)
-		memcpy((char *)reading->input + member->offset, &text.data, sizeof(text.data));
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	memcpy((char *)reading->input + member->offset, &text.data, sizeof(text.data));
+	return SEMEL_OK;
 }
 
 static semel_status read_time(struct reading *reading, const struct member *member,

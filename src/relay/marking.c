@@ -138,22 +138,22 @@ static semel_status mark_part(struct semel_marking *marking, struct semel_relay_
 			      enum part part, semel_error *error)
 {
 	struct semel_lanes *lanes = marking->lanes;
-	semel_status status = SEMEL_OK;
 	struct semel_mark *marks =
 		semel_arena_alloc(batch->arena, batch->fetched.count * sizeof *marks);
 
 	if (!marks)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for marks");
 	decide(marking, batch, part, semel_now_ms(marking->env));
-	for (int32_t i = 0; i < lanes->count && status == SEMEL_OK; i++) {
+	for (int32_t i = 0; i < lanes->count; i++) {
 		struct semel_lane *lane = &lanes->lanes[i];
 		if (batch->lane && batch->lane != lane)
 			continue;
-		status = mark_lane(marking, batch, part, lane, marks, error);
-		if (status == SEMEL_OK)
-			record_marked(marking, batch, part, lane);
+		semel_status status = mark_lane(marking, batch, part, lane, marks, error);
+		if (status != SEMEL_OK)
+			return status;
+		record_marked(marking, batch, part, lane);
 	}
-	return status;
+	return SEMEL_OK;
 }
 
 /* A batch of all lanes is its source's to mark, unless an event in it was refused. */

@@ -63,8 +63,11 @@ semel_status semel_store_init(const char *text, semel_error *error)
 	struct semel_url url = { 0 };
 	const struct semel_store_driver *driver = NULL;
 	semel_status status = find_driver(text, &url, &driver, error);
-	if (status == SEMEL_OK)
-		status = driver->init(&url, error);
+	if (status != SEMEL_OK)
+		goto free_url;
+	status = driver->init(&url, error);
+
+free_url:
 	semel_url_free(&url);
 	return status;
 }
@@ -75,10 +78,13 @@ semel_status semel_store_examine(const char *text, const struct semel_examinatio
 	const struct semel_store_driver *driver = NULL;
 	semel_error error = { .status = SEMEL_OK };
 	semel_status status = find_driver(text, &url, &driver, &error);
-	if (status == SEMEL_OK)
-		status = driver->examine(&url, examination);
-	else
+	if (status != SEMEL_OK) {
 		semel_examination_failed(examination, SEMEL_CHECK_STORE_REACHED, &error);
+		goto free_url;
+	}
+	status = driver->examine(&url, examination);
+
+free_url:
 	semel_url_free(&url);
 	return status;
 }

@@ -80,8 +80,9 @@ bool semel_sql_next(struct semel_sql_query *query)
 {
 	bool row = false;
 	run(query);
-	if (query->status == SEMEL_OK)
-		query->status = query->engine->next(&query->rows, &row, query->error);
+	if (query->status != SEMEL_OK)
+		return false;
+	query->status = query->engine->next(&query->rows, &row, query->error);
 	return row;
 }
 

@@ -81,8 +81,7 @@ semel_status semel_sql_trace(semel_store *store, const char *event_id, struct se
 		visit(&entry, user);
 	}
 	semel_status status = semel_sql_finish(&query);
-	if (status == SEMEL_OK && !any)
-		return semel_error_set(error, SEMEL_NOT_FOUND, "no event %s in this store",
-				       event_id);
-	return status;
+	if (status != SEMEL_OK || any)
+		return status;
+	return semel_error_set(error, SEMEL_NOT_FOUND, "no event %s in this store", event_id);
 }

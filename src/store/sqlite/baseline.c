@@ -289,9 +289,9 @@ static semel_status each_row(struct semel_baseline *baseline, sqlite3_stmt *read
 			break;
 	}
 	sqlite3_reset(reader);
-	if (status == SEMEL_OK && code != SQLITE_DONE)
-		return semel_sqlite_error(sqlite3_db_handle(reader), code, "read a batch", error);
-	return status;
+	if (status != SEMEL_OK || code == SQLITE_DONE)
+		return status;
+	return semel_sqlite_error(sqlite3_db_handle(reader), code, "read a batch", error);
 }
 
 static semel_status add_to_log(struct semel_baseline *baseline, sqlite3_stmt *row,
