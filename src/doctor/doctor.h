@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The doctor: checks everything that delivery depends on, and reports each finding with what to do
- * about it. Checks of one engine belong to its driver (examine); checks of any store and broker are
- * here. It changes nothing. */
+/* src/doctor: checks everything that delivery depends on, and reports each finding with what to do
+ * about it.
+ *
+ * What may be touched here: checks of any store and broker are added here; checks of one engine
+ * belong to its driver (examine). The names of checks and the members of `doctor --json` are outer
+ * names and stay. It changes nothing: what can be repaired without a decision belongs to
+ * src/repair. */
 #ifndef SEMEL_DOCTOR_DOCTOR_H
 #define SEMEL_DOCTOR_DOCTOR_H
 

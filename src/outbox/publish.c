@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Publishing: events join the transaction of the business change, or nothing is written.
+/* src/outbox: publishing. Events join the transaction of the business change, or nothing is
+ * written.
  *
  * - Every event is checked and completed before the first is written.
  * - No transaction is ever begun here: without one of the caller's the call fails.
- */
+ *
+ * What may be touched here: this room implements <semel/outbox.h> and needs no header of its own.
+ * It has no SQL (the store's driver inserts the rows) and no broker (the relay sends them), keeps
+ * nothing between two calls, and neither commits nor rolls back. */
 #include "base/error.h"
 #include "base/json.h"
 #include "observe/span.h"
