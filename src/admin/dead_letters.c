@@ -214,7 +214,7 @@ static void ignore(const semel_dead_letter *letter, void *user)
 	(void)user;
 }
 
-/* After an entry that does not exist the list is empty, which would look like its end. */
+/* After an entry that does not exist the list is empty, which would be taken for its end. */
 static semel_status check_after(const struct listing *listing, const semel_dead_filter *filter)
 {
 	if (filter->after == NULL || listing->count > 0 || listing->status != SEMEL_OK)
@@ -240,8 +240,10 @@ static semel_status list_letters(struct listing *listing, const semel_dead_filte
 	semel_status status = semel_dead_letter_list_brief(request->store, filter, append_entry,
 							   listing, listing->error);
 	semel_buffer_string(semel_admin_request_body(request), "]\n");
-	if (status == SEMEL_OK) /* the mutex is held */
-		status = check_after(listing, filter);
+	if (status != SEMEL_OK)
+		goto unlock;
+	status = check_after(listing, filter); /* the mutex is held */
+unlock:
 	if (reads_whole)
 		pthread_mutex_unlock(&request->context->whole_event_mutex);
 	semel_buffer_free(&listing->entry);

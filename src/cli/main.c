@@ -60,8 +60,9 @@ static semel_status run_command(struct semel_args *args, semel_error *error)
 	if (semel_option_find(command->options, "grace"))
 		semel_signals_expect();
 	status = semel_settings_resolve(args, &settings, error);
-	if (status == SEMEL_OK)
-		status = semel_args_check(args, error);
+	if (status != SEMEL_OK)
+		goto free_settings;
+	status = semel_args_check(args, error);
 	if (status != SEMEL_OK)
 		goto free_settings;
 

@@ -588,8 +588,10 @@ semel_status semel_verify_scope_add(struct semel_verification *verification, sem
 				     .scope = scope,
 				     .since_ms = INT64_MIN };
 	semel_status status = prepare(&check, row, error);
-	if (status == SEMEL_OK && scope->tracked)
-		status = run_check(&check, error);
+	if (status != SEMEL_OK || !scope->tracked)
+		goto free_candidates;
+	status = run_check(&check, error);
+free_candidates:
 	free(check.candidates.ids);
 	return status;
 }

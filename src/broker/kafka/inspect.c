@@ -162,8 +162,10 @@ semel_status semel_kafka_find_event(struct semel_broker *broker, const char *sco
 	struct search search = { .id = semel_text_of(event_id) };
 	semel_status status =
 		semel_kafka_backlog_scan_run(kafka, scope, topics, &search.scan, error);
-	if (status == SEMEL_OK)
-		status = run_search(kafka, &search, error);
+	if (status != SEMEL_OK)
+		goto free_scan;
+	status = run_search(kafka, &search, error);
+free_scan:
 	*waiting_out = search.found;
 	semel_kafka_backlog_scan_free(&search.scan);
 	return status;

@@ -248,9 +248,10 @@ static semel_status produce(struct semel_kafka *kafka, struct semel_kafka_inflig
 	outgoing.used =
 		take_headers(kafka, inflight, semel_kafka_header_template_of(kafka, &outgoing));
 	semel_status status = semel_kafka_produce(kafka, handle, &outgoing, error);
-	if (status == SEMEL_OK)
-		semel_kafka_first_sent(kafka, inflight);
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	semel_kafka_first_sent(kafka, inflight);
+	return SEMEL_OK;
 }
 
 /* Sends it where nothing keeps it back. OK also when it was finished, or has to wait. */
@@ -271,15 +272,23 @@ static semel_status send_to(struct semel_kafka *kafka, struct semel_kafka_topic 
 	return produce(kafka, inflight, handle, error);
 }
 
+/* The same, with the topic of the event. */
+static semel_status send_event(struct semel_kafka *kafka, struct semel_kafka_inflight *inflight,
+			       semel_error *error)
+{
+	struct semel_kafka_topic *topic = NULL;
+	semel_status status = semel_kafka_topic_ensure(
+		kafka, semel_text_string(inflight->event->topic), 0, &topic, error);
+	if (status != SEMEL_OK)
+		return status;
+	return send_to(kafka, topic, inflight, error);
+}
+
 semel_status semel_kafka_send(struct semel_kafka *kafka, struct semel_kafka_inflight *inflight,
 			      semel_error *error)
 {
-	struct semel_kafka_topic *topic = NULL;
 	semel_error why = { 0 };
-	semel_status status = semel_kafka_topic_ensure(
-		kafka, semel_text_string(inflight->event->topic), 0, &topic, &why);
-	if (status == SEMEL_OK)
-		status = send_to(kafka, topic, inflight, &why);
+	semel_status status = send_event(kafka, inflight, &why);
 	if (status == SEMEL_OK || status == SEMEL_FULL)
 		return status;
 	if (!semel_outcome_is_about_event(status))

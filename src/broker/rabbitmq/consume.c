@@ -327,8 +327,10 @@ semel_status semel_rabbit_fetch(struct semel_broker *broker, uint32_t max,
 	struct semel_rabbit *rabbit = semel_rabbit_of(broker);
 	*count_out = 0;
 	semel_status status = maintain(rabbit, max > 0, error);
-	if (status == SEMEL_OK)
-		status = copy_fetched(rabbit, max, arena, deliveries_out, count_out, error);
+	if (status != SEMEL_OK)
+		goto watch;
+	status = copy_fetched(rabbit, max, arena, deliveries_out, count_out, error);
+watch:
 	rabbit->unacked.waiting_before = rabbit->unacked.waiting;
 	watch_while_reading(rabbit);
 	return status;

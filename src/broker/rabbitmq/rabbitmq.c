@@ -94,9 +94,10 @@ static semel_status connect(struct semel_rabbit *rabbit, semel_error *error)
 		rabbit->settings.tls ? &semel_rabbit_tls_driver : &semel_rabbit_driver;
 	write_address(rabbit);
 	semel_status status = semel_rabbit_connect(rabbit, error);
-	if (status == SEMEL_OK)
-		semel_rabbit_heartbeat_start(rabbit);
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	semel_rabbit_heartbeat_start(rabbit);
+	return SEMEL_OK;
 }
 
 semel_status semel_rabbit_open_second(const struct semel_rabbit *first,

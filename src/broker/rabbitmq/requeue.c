@@ -249,9 +249,10 @@ static semel_status send_to_tier(struct semel_rabbit *rabbit,
 		return status;
 	outgoing->key = semel_text_of(tier_queue);
 	status = send_to(rabbit, queue, outgoing, error);
-	if (status == SEMEL_OK)
-		semel_rabbit_tier_added(rabbit, tier_queue);
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	semel_rabbit_tier_added(rabbit, tier_queue);
+	return SEMEL_OK;
 }
 
 semel_status semel_rabbit_requeue(struct semel_broker *broker, const char *scope,

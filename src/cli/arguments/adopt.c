@@ -174,10 +174,11 @@ static semel_status make(struct semel_invocation *invocation, semel_store *store
 	bool fresh = false;
 	semel_status status =
 		store->driver->outbox->adopt(store, adoption, &fresh, &invocation->error);
-	if (status == SEMEL_OK)
-		printf("%s the outbox %s: rows inserted there become events\n",
-		       fresh ? "adopted" : "up to date:", adoption->table);
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	printf("%s the outbox %s: rows inserted there become events\n",
+	       fresh ? "adopted" : "up to date:", adoption->table);
+	return SEMEL_OK;
 }
 
 static semel_status check(struct semel_invocation *invocation, semel_store *store,

@@ -145,17 +145,19 @@ static semel_status each_pair(struct reading *reading, const yaml_node_t *node, 
 		return SEMEL_OK;
 	if (node->type != YAML_MAPPING_NODE)
 		return config_error(reading, line_of(node), "expected keys with values");
-	semel_status status = SEMEL_OK;
 	yaml_node_pair_t *pair = node->data.mapping.pairs.start;
-	for (; status == SEMEL_OK && pair < node->data.mapping.pairs.top; pair++) {
+	for (; pair < node->data.mapping.pairs.top; pair++) {
 		const yaml_node_t *key = yaml_document_get_node(reading->document, pair->key);
 		const yaml_node_t *value = yaml_document_get_node(reading->document, pair->value);
 		const char *name = NULL;
-		status = scalar(reading, key, &name);
-		if (status == SEMEL_OK)
-			status = seen(reading, key, value, user);
+		semel_status status = scalar(reading, key, &name);
+		if (status != SEMEL_OK)
+			return status;
+		status = seen(reading, key, value, user);
+		if (status != SEMEL_OK)
+			return status;
 	}
-	return status;
+	return SEMEL_OK;
 }
 
 typedef semel_status (*item_seen)(struct reading *reading, const yaml_node_t *item, void *user);
@@ -582,8 +584,10 @@ static semel_status read_file(struct reading *reading)
 	struct semel_buffer bytes = { 0 };
 	semel_status status = read_bytes(reading, file, &bytes);
 	fclose(file);
-	if (status == SEMEL_OK)
-		status = read_text(reading, semel_buffer_text(&bytes));
+	if (status != SEMEL_OK)
+		goto free_bytes;
+	status = read_text(reading, semel_buffer_text(&bytes));
+free_bytes:
 	semel_buffer_free(&bytes);
 	return status;
 }

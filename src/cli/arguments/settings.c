@@ -156,9 +156,9 @@ semel_status semel_settings_resolve(struct semel_args *args, struct semel_settin
 		return status;
 	const struct semel_config *config = settings_out->config;
 	status = resolve(args, &store_setting, config->store, &settings_out->store, error);
-	if (status == SEMEL_OK)
-		status = resolve(args, &broker_setting, config->broker, &settings_out->broker,
-				 error);
+	if (status != SEMEL_OK)
+		return status;
+	status = resolve(args, &broker_setting, config->broker, &settings_out->broker, error);
 	if (status != SEMEL_OK)
 		return status;
 	return fill_from_config(args, config, error);

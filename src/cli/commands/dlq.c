@@ -300,9 +300,9 @@ static semel_status list_pending(semel_store *store, const char *scope, struct i
 				     .status = SEMEL_DEAD_PENDING,
 				     .scope = scope };
 	status = semel_dead_letter_list_brief(store, &filter, id_seen, list, error);
-	if (status == SEMEL_OK && list->failed)
-		status = semel_error_set(error, SEMEL_INTERNAL, "no memory");
-	return status;
+	if (status != SEMEL_OK || !list->failed)
+		return status;
+	return semel_error_set(error, SEMEL_INTERNAL, "no memory");
 }
 
 /* listed: they were pending; those that another operator has replayed or discarded since are

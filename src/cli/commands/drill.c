@@ -232,8 +232,10 @@ static semel_status run(struct semel_invocation *invocation)
 	if (!arena)
 		return semel_error_set(drill.error, SEMEL_INTERNAL, "no memory");
 	status = semel_drill_target_choose(&drill.target, arena, drill.error);
-	if (status == SEMEL_OK)
-		status = run_drill(&drill, args);
+	if (status != SEMEL_OK)
+		goto free_arena;
+	status = run_drill(&drill, args);
+free_arena:
 	semel_arena_free(arena);
 	return status;
 }

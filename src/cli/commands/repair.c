@@ -82,10 +82,11 @@ static semel_status run(struct semel_invocation *invocation)
 		goto close_stores;
 	}
 	status = print_listing(&listing, plan.dry_run, &counts, error);
-	if (status == SEMEL_OK && counts.impossible > 0)
-		status = semel_error_set(error, SEMEL_PROBLEM_FOUND,
-					 "%u could not be repaired (the reason is beside each)",
-					 counts.impossible);
+	if (status != SEMEL_OK || counts.impossible == 0)
+		goto close_stores;
+	status = semel_error_set(error, SEMEL_PROBLEM_FOUND,
+				 "%u could not be repaired (the reason is beside each)",
+				 counts.impossible);
 
 close_stores:
 	semel_stores_close(&stores);

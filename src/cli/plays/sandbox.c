@@ -240,8 +240,9 @@ semel_status semel_sandbox_run(struct semel_sandbox *sandbox, const char *const 
 						  .environment = sandbox->environment,
 						  .capture = true };
 	status = semel_child_start(&plan, &child, error);
-	if (status == SEMEL_OK)
-		status = await_exit(sandbox, child, end_out, error);
+	if (status != SEMEL_OK)
+		goto free_command;
+	status = await_exit(sandbox, child, end_out, error);
 	semel_child_end(child, 0);
 free_command:
 	semel_buffer_free(&command);

@@ -166,8 +166,10 @@ semel_status semel_bench_deliver(struct semel_bench *bench)
 {
 	struct delivery delivery;
 	semel_status status = open_delivery(bench, &delivery);
-	if (status == SEMEL_OK)
-		status = measure(&delivery);
+	if (status != SEMEL_OK)
+		goto close;
+	status = measure(&delivery);
+close:
 	close_delivery(&delivery);
 	return status;
 }

@@ -45,8 +45,9 @@ static void order(struct semel_demo *demo, int number, write_order write)
 		.product = number == SEMEL_DEMO_POISONED ? "samovar" : products[number % 3],
 		.total = 10 + number * 7 % 90,
 	};
-	if (demo->status == SEMEL_OK)
-		demo->status = write(&demo->shop, &order, demo->error);
+	if (demo->status != SEMEL_OK)
+		return;
+	demo->status = write(&demo->shop, &order, demo->error);
 }
 
 void semel_demo_place_orders(struct semel_demo *demo)
@@ -62,14 +63,16 @@ void semel_demo_roll_back_order(struct semel_demo *demo)
 
 void semel_demo_restock(struct semel_demo *demo)
 {
-	if (demo->status == SEMEL_OK)
-		demo->status = semel_shop_add_product(&demo->shop, "samovar", demo->error);
+	if (demo->status != SEMEL_OK)
+		return;
+	demo->status = semel_shop_add_product(&demo->shop, "samovar", demo->error);
 }
 
 int64_t semel_demo_query(struct semel_demo *demo, const char *sql)
 {
 	int64_t number = 0;
-	if (demo->status == SEMEL_OK)
-		demo->status = semel_shop_query(&demo->shop, sql, NULL, &number, demo->error);
+	if (demo->status != SEMEL_OK)
+		return 0;
+	demo->status = semel_shop_query(&demo->shop, sql, NULL, &number, demo->error);
 	return number;
 }

@@ -151,8 +151,9 @@ void semel_drill_order_killed(struct semel_drill *drill, const char *failpoint)
 
 void semel_drill_add_product(struct semel_drill *drill, const char *product)
 {
-	if (drill->status == SEMEL_OK)
-		drill->status = semel_shop_add_product(&drill->shop, product, drill->error);
+	if (drill->status != SEMEL_OK)
+		return;
+	drill->status = semel_shop_add_product(&drill->shop, product, drill->error);
 }
 
 /* ---- checks ---------------------------------------------------------------------------------- */
@@ -162,11 +163,13 @@ static void check_number(struct semel_drill *drill, const char *what, const char
 			 const char *value, int64_t expected)
 {
 	int64_t number = 0;
-	if (drill->status == SEMEL_OK)
-		drill->status = semel_shop_query(&drill->shop, sql, value, &number, drill->error);
-	if (drill->status == SEMEL_OK)
-		semel_drill_expect(drill, number == expected, "%s: %" PRId64 ", expected %" PRId64,
-				   what, number, expected);
+	if (drill->status != SEMEL_OK)
+		return;
+	drill->status = semel_shop_query(&drill->shop, sql, value, &number, drill->error);
+	if (drill->status != SEMEL_OK)
+		return;
+	semel_drill_expect(drill, number == expected, "%s: %" PRId64 ", expected %" PRId64, what,
+			   number, expected);
 }
 
 void semel_drill_count(struct semel_drill *drill, const char *what, const char *sql,

@@ -189,8 +189,10 @@ static semel_status remove_trial(struct semel_drill_target *target, semel_error 
 {
 	struct semel_trial_session *session = NULL;
 	semel_status status = target->trials->open(target->store, &session, error);
-	if (status == SEMEL_OK)
-		status = target->trials->remove(session, target->names.id, error);
+	if (status != SEMEL_OK)
+		goto close_session;
+	status = target->trials->remove(session, target->names.id, error);
+close_session:
 	target->trials->close(session);
 	return status;
 }
@@ -205,7 +207,9 @@ semel_status semel_drill_broker_clear(const char *url, const struct semel_drill_
 	for (int i = 0; i < SEMEL_SHOP_SUBSCRIPTIONS; i++)
 		scopes[i] = names->scopes[i];
 	semel_status status = semel_broker_open(url, semel_env_system(), 1, &broker, error);
-	if (status == SEMEL_OK && broker->driver->remove)
+	if (status != SEMEL_OK)
+		return status;
+	if (broker->driver->remove)
 		status = broker->driver->remove(broker, names->topic, scopes, error);
 	semel_broker_close(broker);
 	return status;

@@ -48,12 +48,14 @@ static void relay_without_broker(struct semel_drill *drill)
 		"--broker", unreachable_broker(drill), "relay", "--drain", "--timeout", "2s", NULL
 	};
 	struct semel_sandbox_exit end = { 0 };
-	if (drill->status == SEMEL_OK)
-		drill->status = semel_sandbox_run(&drill->sandbox, words, NULL, &end, drill->error);
-	if (drill->status == SEMEL_OK)
-		semel_drill_expect(drill, end.exit_code == 69 || end.exit_code == 75,
-				   "semel relay without a broker exited with %d: %s", end.exit_code,
-				   end.error_output);
+	if (drill->status != SEMEL_OK)
+		return;
+	drill->status = semel_sandbox_run(&drill->sandbox, words, NULL, &end, drill->error);
+	if (drill->status != SEMEL_OK)
+		return;
+	semel_drill_expect(drill, end.exit_code == 69 || end.exit_code == 75,
+			   "semel relay without a broker exited with %d: %s", end.exit_code,
+			   end.error_output);
 }
 
 static void broker_is_unreachable(struct semel_drill *drill, const struct semel_drill_row *row)
