@@ -398,7 +398,7 @@ static void note_hex(struct semel_overlap *overlap, const unsigned char *text, s
 /* ---- the text ---------------------------------------------------------------------------------
  */
 
-/* Escapes are undone one kind at a time, since what looks like one of another kind may be the
+/* Escapes are undone one kind at a time, since an apparent escape of another kind may be the
  * value's own; and all kinds at once, several times. What then still has some is not understood. */
 static void note_escaped(struct semel_overlap *overlap, const unsigned char *text, size_t length,
 			 unsigned char *room)

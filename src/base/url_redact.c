@@ -255,7 +255,7 @@ static void redact_server(struct redaction *redaction, const char *text, enum ki
 	redact_path(redaction, text + hosts, kind);
 }
 
-/* A path may have an @ in it; what looks like another kind of URL is none. */
+/* A path may have an @ in it; an apparent URL of another kind is not one. */
 static void redact_file(struct redaction *redaction, const char *text)
 {
 	size_t length = strcspn(text, "?");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* UUIDv7 (RFC 9562): 48 bits of time, a 12-bit counter, 62 bits of chance.
+/* UUIDv7 (RFC 9562): 48 bits of time, a 12-bit counter, 62 random bits.
  *
- * The counter starts in its lower half, anew for each millisecond. When it runs over, or when the
- * clock goes back, the id's time runs ahead of the clock, so that ids still grow. */
+ * The counter is reset to a value in its lower half in each millisecond. When it runs over, or when
+ * the clock goes back, the id's time runs ahead of the clock, so that ids still grow. */
 #include "base/uuid.h"
 
 #include <stddef.h>

@@ -24,7 +24,7 @@
  * it: tests/contract/broker_suite.c runs against all of them. A new function is optional (NULL)
  * unless every broker can do it. Nothing here or in a driver decides about retries, dead letters or
  * holds: that is src/consume's and src/relay's. A driver is a folder and its lines in registry.c;
- * docs/writing-a-driver.md tells how to add one.
+ * docs/writing-a-driver.md describes how to add one.
  */
 #ifndef SEMEL_BROKER_BROKER_H
 #define SEMEL_BROKER_BROKER_H

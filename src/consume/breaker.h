@@ -2,7 +2,7 @@
 /* A circuit breaker per subscription. Pure: time and chance come in.
  *
  * - Closed: deliveries are fetched freely. An outage opens it at once; so do many failures in a row
- *   without a success between them, which look like a dependency that is down.
+ *   without a success between them, which suggest that a dependency is down.
  * - Open: nothing is fetched until the pause is over; the pause doubles while it keeps failing.
  * - Half open: one delivery is let through as a probe; its success closes the breaker.
  */

@@ -87,7 +87,7 @@ semel_status semel_calls_settle_failed(struct semel_consumer *consumer, struct s
 	semel_status status =
 		semel_settle_failed(consumer, item, retry_after_ms, consumer->arena, error);
 
-	/* To be run again here: the claim is forgotten, and made anew when the call starts. */
+	/* To be run again here: forget the claim; the next call makes another one. */
 	if (status == SEMEL_OK && semel_consumer_claims(consumer) && !semel_item_is_settled(item))
 		status = semel_claims_forget(consumer, item, error);
 	if (item->state == SEMEL_ITEM_DEFERRED && item->timed_out)
@@ -97,8 +97,8 @@ semel_status semel_calls_settle_failed(struct semel_consumer *consumer, struct s
 	return status;
 }
 
-/* Another consumer has it now, and the outcome there counts. A delivery comes again, and the claim
- * tells then; a follower is in the store. */
+/* Another consumer has taken it over, and its outcome counts. A delivery is redelivered, and its
+ * claim then shows the outcome; a follower is in the store. */
 static void leave_to_other_consumer(const struct semel_consumer *consumer, struct semel_task *task)
 {
 	struct semel_item *item = &task->item;

@@ -23,7 +23,8 @@ static uint32_t collect_undecided(const struct semel_consumer *consumer, struct 
 		if (items[i].claim.status == SEMEL_INBOX_CLAIMED)
 			items[i].claim.lease_until_ms = lease_until_ms;
 		claims_out[undecided] = items[i].claim;
-		/* At most once: so that it can be told from another's, if it is released. */
+		/* At most once: distinguishes it from the claim of another owner when it is
+		 * released. */
 		if (!semel_consumer_joins(consumer))
 			claims_out[undecided].owner = consumer->owner;
 		undecided++;

@@ -58,8 +58,8 @@ static const char *const withheld[] = {
 	"MAINPID",
 };
 
-/* A program that calls semel without them would take the default store for the one that is meant:
- * it is told which one was withheld, and semel asks for it (cli/arguments/settings.c). */
+/* A program that calls semel without them would use the default store instead of the intended one:
+ * a variable names the one that was withheld, and semel requires it (cli/arguments/settings.c). */
 static const char *const stores[] = { "SEMEL_STORE", "SEMEL_STORE_FILE", "SEMEL_CONFIG" };
 
 struct semel_environment {

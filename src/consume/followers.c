@@ -173,7 +173,7 @@ static bool any_deferred(const struct semel_item *items, uint32_t count)
 	return false;
 }
 
-/* A handler that ended the transaction undid the earlier rounds; it is told from the others when it
+/* A handler that ended the transaction undid the earlier rounds; it can be identified only when it
  * runs in the first one. */
 static bool has_room(const struct semel_consumer *consumer, const struct rounds *rounds)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One long-lived program: an envelope per line in, a verdict per line out.
  *
- * - One event is under way at a time, so an answer with another id means that program and consumer
- *   no longer agree; the program is ended and the event comes again.
- * - A program that ended between two events is started again, and nobody's attempt is spent; one
- *   that ended over an event costs that event an attempt.
+ * - One event is processed at a time, so an answer with another id means that program and consumer
+ *   are out of step; the program is ended, and the event is redelivered.
+ * - A program that exits between two events is restarted, and no event loses an attempt; one that
+ *   exits while it processes an event costs that event an attempt.
  */
 #include "base/error.h"
 #include "base/json.h"

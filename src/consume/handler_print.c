@@ -34,7 +34,7 @@ static semel_status print_open(const struct semel_outside_options *options,
 	return SEMEL_OK;
 }
 
-/* Somebody else may have made the descriptor non-blocking: it is shared with the terminal. */
+/* Another process may have made the descriptor non-blocking: it is shared with the terminal. */
 static bool wait_for_room(int64_t timeout_ms)
 {
 	struct pollfd room = { .fd = STDOUT_FILENO, .events = POLLOUT };

@@ -15,9 +15,10 @@
 
 #define DEFAULT_SOURCE "/semel"
 
-/* An event's header of such a name is left out: it is set by us or by HTTP itself, or an endpoint,
- * or a proxy before it, believes it of whoever may call. A name that ends in - stands for all that
- * begin so. In small letters; an underscore counts as a dash, as it does for many servers. */
+/* An event's header with such a name is left out: it is set by us or by HTTP itself, or an
+ * endpoint, or a proxy before it, trusts it from any caller. A name that ends in - stands for all
+ * names with that prefix. Lower case; an underscore counts as a dash, as it does for many servers.
+ */
 static const char *const reserved[] = {
 	/* ours */
 	"ce-id",

@@ -21,7 +21,7 @@ void semel_positions_free(struct semel_positions *positions);
 /* For semel_broker_set_offset_store. */
 const struct semel_offset_store *semel_positions_offset_store(
 	const struct semel_positions *positions);
-/* The connections are gone: all positions are read anew. lost: another reader has taken over,
+/* The connections were closed: all positions are read again. lost: another reader has taken over,
  * perhaps because the lease was too short for the work; the next lease is longer. */
 void semel_positions_forget(struct semel_positions *positions, bool lost);
 

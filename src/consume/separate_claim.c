@@ -6,8 +6,9 @@
  * An outage between both commits leaves the claim of an event that did not run. It is remembered
  * here until the store answers again; one at most, since such events run one by one.
  * - The effect was rolled back for certain: the claim is released, and the event runs again.
- * - It is unknown whether the effect was committed: the claim tells, where it is finished with the
- *   effect. At most once it is finished before, and the event becomes a dead letter in doubt.
+ * - It is unknown whether the effect was committed: the claim shows it if it is finished together
+ *   with the effect. At most once it is finished before, and the event becomes a dead letter in
+ *   doubt.
  */
 #include "base/error.h"
 #include "consume/batch.h"
@@ -175,7 +176,7 @@ static semel_status commit_run(struct semel_consumer *consumer, struct semel_ite
 	return semel_failpoint(SEMEL_FP_CONSUME_AFTER_COMMIT, error);
 }
 
-/* Another consumer has taken it over: it comes again, and the claim tells then. */
+/* Another consumer has taken it over: it is redelivered, and its claim then shows the outcome. */
 static void defer(struct semel_consumer *consumer, struct semel_item *item)
 {
 	semel_item_move(item, SEMEL_ITEM_DEFERRED);

@@ -229,8 +229,7 @@ static semel_status evaluate(const struct step *step, struct applying *applying,
 	if (status == SEMEL_OK && payload_out->data == NULL)
 		return semel_error_set(applying->error, SEMEL_HANDLER_REJECT,
 				       "the expression yields NULL");
-	/* An expression that is wrong for this event stays wrong; a store that is away comes back.
-	 */
+	/* An expression that fails for this event always will; an unreachable store recovers. */
 	if (status == SEMEL_INVALID) {
 		status = SEMEL_HANDLER_REJECT;
 		if (applying->error != NULL)

@@ -77,8 +77,8 @@ static bool begins_alike(struct semel_text text, const char *prefix)
 	return prefix[at] == '\0';
 }
 
-/* CloudEvents has several spellings of an attribute, and a reader may know another one than we; one
- * that looks for names without regard to case is not to be misled either. */
+/* CloudEvents has several spellings of an attribute, and a reader may use another one than we do.
+ * The comparison ignores case, for readers that do so too. */
 static bool spells_attribute(struct semel_text name)
 {
 	static const char *const spellings[] = { "cloudevents_", "cloudevents:", "ce_", "ce-" };

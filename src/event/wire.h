@@ -56,7 +56,7 @@ bool semel_wire_write(const struct semel_event *event,
 		      const struct semel_publish_metadata *metadata,
 		      const struct semel_wire_names *names, struct semel_arena *arena,
 		      struct semel_wire_message *message_out);
-/* Tells where it belongs when it travels under another routing key (to one queue only). */
+/* The original routing key of an event that is sent under another one (to one queue only). */
 struct semel_wire_field semel_wire_routing_key(const struct semel_event *event);
 
 /* A message on its way in. Set event.id, .type, .routing_key, .topic, .content_type, .payload and

@@ -6,7 +6,7 @@
  * registry.c; it includes this header, the store's seam, and what is below, never a rule. Rules
  * call a guard through this table alone.
  *
- * Transactions. `joins` tells the rules what a claim is part of:
+ * Transactions. `joins` defines for the rules what a claim is part of:
  * - true: every call is part of the store's open transaction. A rolled back effect leaves no claim,
  *   so a claim may be made as PROCESSED in the transaction of the effect (same-tx).
  * - false: every call is durable at once. The rules then claim as CLAIMED, commit, and run the

@@ -3,8 +3,8 @@
  *
  * - Events may be processed meanwhile. A consumer commits before it acks, so what is neither in the
  *   tables of the scope nor at the broker may have been settled in between: the tables are read
- * once more after the broker was queried, and only then is an event missing. For what looks
- * orphaned the outbox is read again: it may have been committed since.
+ * once more after the broker was queried, and only then is an event missing. For an
+ *   event that seems orphaned the outbox is read again: it may have been committed since.
  * - A broker that does not report what consumers have in flight proves nothing: there an event is
  *   missing when it has been nowhere for DOUBT_MS. With wait_ms the same events are verified again;
  *   events committed later are not.

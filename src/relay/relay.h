@@ -24,7 +24,7 @@ semel_status semel_relay_open_in(const struct semel_env *env, const semel_relay_
 void semel_relay_set_grace(semel_relay *relay, int64_t grace_ms);
 /* One step, which never sleeps; semel_relay_run and semel_relay_drain repeat it. busy_out:
  * something was read or is in flight. pause_ms_out: 0, or after an outage, which has closed the
- * connections, how long to wait before the next step opens them anew. */
+ * connections, how long to wait before the next step reopens them. */
 semel_status semel_relay_step(semel_relay *relay, bool *busy_out, int64_t *pause_ms_out,
 			      semel_error *error);
 

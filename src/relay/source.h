@@ -63,8 +63,8 @@ struct semel_source_driver {
 	/* Optional. All events of the batch are marked; one without a lane that had no refusal is
 	 * the source's to mark. */
 	void (*batch_marked)(struct semel_source *source, const struct semel_relay_batch *batch);
-	/* Optional. Called often while the relay waits for the broker: tells the database that the
-	 * reader is alive. */
+	/* Optional. Called often while the relay waits for the broker: signals the database that
+	 * the reader is alive. */
 	void (*keepalive)(struct semel_source *source);
 	/* Optional. Called often while store or broker are disconnected. */
 	void (*monitor)(struct semel_source *source);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Under which keys an event can be held in a scope: its aggregate, or its whole topic where the
- * subscription keeps total order. Without knowing the subscription, look under both. */
+ * subscription keeps total order. If the subscription is unknown, check both. */
 #ifndef SEMEL_STORE_HOLD_KEY_H
 #define SEMEL_STORE_HOLD_KEY_H
 

@@ -51,8 +51,8 @@ semel_status semel_kafka_call_failed(struct semel_kafka *kafka, rd_kafka_resp_er
 
 /* May the same call succeed in a moment, as while a cluster is restarted? */
 bool semel_kafka_is_transient(rd_kafka_resp_err_t err);
-/* A call starts: it may ask until then (steady); the next request may take so long; and is there to
- * be another request after this answer? It then has slept for a moment. */
+/* At the start of a call: its deadline (steady). Then: how long the next request may take; and
+ * whether to send another request after this answer, having slept for a moment if so. */
 int64_t semel_kafka_call_deadline(const struct semel_kafka *kafka);
 int semel_kafka_call_remaining_ms(const struct semel_kafka *kafka, int64_t until_ms);
 bool semel_kafka_retry_call(const struct semel_kafka *kafka, rd_kafka_resp_err_t err,

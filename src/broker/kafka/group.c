@@ -255,7 +255,7 @@ static semel_status start_assignment(struct semel_kafka *kafka,
 	assignment->owner = semel_kafka_topic_partition_of(entry);
 	for (uint32_t i = 0; i < count; i++)
 		semel_kafka_anchor_expect(assignment, anchors[i], false);
-	if (count > 0) { /* until they are found, the next owner looks for both */
+	if (count > 0) { /* until they are found, the next owner searches for both */
 		assignment->verified = anchors[0];
 		assignment->last_acked = assignment->candidate = anchors[count - 1];
 	}

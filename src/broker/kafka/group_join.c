@@ -3,7 +3,7 @@
  *
  * A commit that is sent while a request to join is unanswered waits behind it, and then belongs to
  * an old generation; librdkafka takes that for the loss of all partitions. It does not report when
- * it joins; but its requests can be watched. The commits wait so long.
+ * it joins, but its requests can be observed. Commits wait until the join is answered.
  *
  * What is recorded belongs to the consumer, which may outlive the broker connection (group.c). */
 #include "base/error.h"

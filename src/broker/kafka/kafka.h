@@ -102,8 +102,8 @@ struct semel_kafka {
 		rd_kafka_t *reader; /* of single records; NULL: not made */
 		rd_kafka_queue_t *queue;
 		int64_t next_ms;  /* steady: of the next check */
-		bool running;     /* a check is, */
-		int64_t until_ms; /* steady: so long */
+		bool running;     /* a check is running */
+		int64_t until_ms; /* steady: its deadline */
 	} check;
 	bool must_reopen; /* a log was replaced */
 };

@@ -19,7 +19,7 @@
 #include <stdlib.h>
 
 #define DRAIN_MS  2000  /* for answers to what is in flight, so that little is sent twice */
-#define ANSWER_MS 30000 /* without an answer for so long it is an outage */
+#define ANSWER_MS 30000 /* no answer within this time is an outage */
 #define GROWTH    4
 
 /* ---- the queue ------------------------------------------------------------------------------- */

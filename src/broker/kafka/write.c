@@ -13,7 +13,7 @@
 #include <string.h>
 
 /* In all its versions so far, librdkafka returns a pointer to the value that it will send. Later
- * versions may not: there the headers are made anew. */
+ * versions may not: there the headers are created for each event. */
 #define VERSION_UNKNOWN 0x03000000
 
 #define FIELDS_AT 1 /* in the headers of a typical event: behind the content type */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The broker's file: created by the first process, checked by all.
  *
- * The application id tells our file from other databases, the user version says which tables it
- * has. Both are written in the transaction that creates the tables, under the write lock; so of two
- * processes that start at the same time, one creates them and the other finds them.
+ * The application id distinguishes our file from other databases; the user version identifies its
+ * tables. Both are written in the transaction that creates the tables, under the write lock; so of
+ * two processes that start at the same time, one creates them and the other finds them.
  */
 #include "base/error.h"
 #include "broker/local/local.h"

@@ -22,7 +22,7 @@ semel_status semel_metrics_start(struct semel_invocation *invocation,
 
 /* Points into the invocation. */
 struct semel_admin_options semel_admin_options_read(const struct semel_invocation *invocation);
-/* For who only looks, and has none of these options. */
+/* For commands that only read, and have none of these options. */
 struct semel_admin_options semel_dashboard_options_read(const struct semel_invocation *invocation);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Foreign outboxes: their rows become ours by a trigger (schema/functions.sql), whose function
- * keeps the mapping that it was made from as its comment. */
+/* Adopted outboxes: a trigger (schema/functions.sql) copies the rows of another outbox table into
+ * ours. The comment on its function stores the mapping that it was generated from. */
 #include "store/postgres/postgres.h"
 
 #include "base/error.h"

@@ -14,7 +14,7 @@ struct semel_pg_changes {
 	struct semel_changes base;
 	char *url, *slot;
 	char publication[96]; /* at the last inspection */
-	semel_store *side;    /* for statements; NULL: to be connected anew */
+	semel_store *side;    /* for statements; NULL: to be connected again */
 	PGconn *creating;     /* creates the slot; NULL: no creation is pending */
 	struct {
 		PGconn *connection; /* NULL: stopped */
@@ -58,10 +58,10 @@ static inline struct semel_pg_changes *semel_pg_changes_of(struct semel_changes 
 /* The connection for statements, with nothing on its way. */
 semel_status semel_pg_changes_side(struct semel_pg_changes *changes, semel_tx *tx_out,
 				   semel_error *error);
-/* After a failure: a connection that is gone is closed, and opened anew when it is needed. */
+/* After a failure: closes a lost connection, which is reopened when it is needed. */
 semel_status semel_pg_changes_failed(struct semel_pg_changes *changes, semel_status status);
-/* The stream describes the table anew whenever something about it has changed. Rows that a
- * publication has left out come before those that follow: none of these is handed out then. */
+/* The stream describes the table again whenever its definition has changed. Rows that a publication
+ * left out come before those that follow: none of the latter is returned then. */
 semel_status semel_pg_changes_check_publication(struct semel_pg_changes *changes,
 						semel_error *error);
 /* Terminates the reader of the slot, where that is permitted. */

@@ -5,35 +5,36 @@
  * and commit after it. A batch is a range of numbers, so:
  * - Its rows are sent in the order of (place, seq). place is the time of the row's commit, of the
  *   transaction in its xmin: a row of the range was never updated. A transaction that waited for a
- *   lock commits after it was released, and that is after the other one's time was taken. A row
- *   without a time was committed before the server kept any, or longer ago than it keeps them: it
- *   goes first.
+ *   lock commits after the lock was released, which is after the commit time of the other one was
+ *   taken. A row without a time was committed before the server recorded commit times, or longer
+ * ago than it keeps them: such rows are first.
  * - A row beyond the range may have been committed before one inside. Let w be the earliest time at
  *   which one of the last ten rows read was written (committed_at: when its INSERT ran). Numbers
- *   beyond them are drawn later, so their commits are later than w, but for the moment between a
- *   row's number and its committed_at, which are two expressions of one INSERT: for that we allow
- *   SLACK_US. So rows beyond are read until w - SLACK_US is later than every commit of the batch,
- * or there are no more: whatever lies still further was committed after all that is sent now.
+ *   beyond them are drawn later, so their commits are later than w, except for the time between a
+ *   row's number and its committed_at, which are two expressions of one INSERT: SLACK_US allows for
+ *   it. So rows beyond are read until w - SLACK_US is later than every commit of the batch, or
+ * there are no more: any row further on was committed after all rows that are sent now.
  * - Each aggregate keeps as many rows as it has in the range, those that were committed first; so a
- *   batch is never empty, and what is sent is preceded by nothing that is left out. What was left
- * out stays above the cursor (complete_seq), and is read again.
- * - What the next statement sees and this one did not was committed later than all of this.
+ *   batch is never empty, and no row that is left out precedes one that is sent. Rows left out stay
+ *   above the cursor (complete_seq), and are read again.
+ * - A row that the next statement sees and this one did not was committed later than all of these.
  *
  * All rows of one transaction have the same time, which is later than all of their committed_at:
  * with a large one each batch would read all the rest. So the result of a read beyond is kept for
  * its lane (semel_pg_commit_bound): beyond from_seq, the last row that was committed before
  * `latest` (at least the end of the batch), and up to to_seq, where the read has ended, nothing
- * that is still to be sent was committed before `latest`, the latest commit of what is kept. A
- * later batch that ends in there, or whose read has come there, and keeps no later commit than
- * that, needs no further read:
+ * that is still to be sent was committed before `latest`, the latest commit of the rows kept. A
+ * later batch that ends within these bounds, or whose read has reached them, and keeps no later
+ * commit than `latest`, needs no further read:
  * - A row that the read saw there was not committed before `latest`, so not before this batch. A
- * row that was updated since has a later commit. An exception counts as to be sent: it may return.
- * - A row that the read did not see has become visible after a commit of `latest` had: it was
- *   committed after whatever has that time or an earlier one.
- * - A row beyond to_seq was committed after `latest`, as above; or the read has come to the end of
- * the table (INT64_MAX), and then the row was not seen. None of it depends on where a batch begins.
- * It is discarded with the connection, when the numbers went back (watermark.c: it may be another
- * table), and when a lane is rewound to what was changed by hand (lease.c).
+ * row that was updated since has a later commit. An exception counts as still to be sent: it may
+ *   become due again.
+ * - A row that the read did not see became visible after the commit at `latest` did: it was
+ *   committed after every row that has that time or an earlier one.
+ * - A row beyond to_seq was committed after `latest`, as above; or the read reached the end of the
+ *   table (INT64_MAX), and then the row was not seen. None of this depends on where a batch begins.
+ * The bound is discarded with the connection, when the numbers went back (watermark.c: it may be
+ * another table), and when a lane is rewound to a row that was changed manually (lease.c).
  */
 #include "store/postgres/postgres.h"
 
@@ -46,7 +47,7 @@
 #define SLACK_US 200000
 #define FEW_ROWS 100 /* of the first read beyond a batch; every further one has four times more */
 
-/* A row of the stretch, or one beyond that may have to go before it. */
+/* A row of the range, or one beyond it that may have to precede the range. */
 struct candidate {
 	int64_t commit_order, seq;
 	uint64_t aggregate; /* its hash */
@@ -81,8 +82,8 @@ static int compare_aggregates(const void *left, const void *right)
 	return compare_commits(left, right);
 }
 
-/* Of each aggregate as many as it has in the stretch, and those that were committed first. The
- * result: the latest commit among them. */
+/* Keeps of each aggregate as many rows as it has in the range: those that were committed first.
+ * Returns the latest commit among them. */
 static int64_t choose(struct candidates *candidates)
 {
 	int64_t latest = INT64_MIN;
@@ -111,7 +112,7 @@ static bool is_in_order(const struct semel_outbox_batch *batch)
 	return true;
 }
 
-/* ---- what lies beyond ------------------------------------------------------------------------ */
+/* ---- rows beyond the range ------------------------------------------------------------------- */
 
 #define WRITTEN SEMEL_PG_COMMIT_ORDER_OF("s.committed_at")
 
@@ -149,7 +150,7 @@ static bool add_candidate(struct candidates *candidates, struct candidate candid
 	return true;
 }
 
-/* Only aggregates of the stretch count; candidates are sorted by aggregate up to known. */
+/* Only aggregates of the range count; candidates are sorted by aggregate up to known. */
 static bool is_of_batch(const struct candidates *candidates, size_t known, uint64_t aggregate)
 {
 	size_t low = 0, high = known;
@@ -190,7 +191,7 @@ bool semel_pg_is_bounded(const struct semel_pg_commit_bound *bound, int64_t end_
 	return end_seq >= bound->from_seq && end_seq < bound->to_seq && latest <= bound->latest;
 }
 
-/* Reads on until nothing that lies further can have been committed before what is kept. */
+/* Reads on until no row further on can have been committed before the rows that are kept. */
 static semel_status read_beyond(struct semel_pg_store *store, int32_t lane, int64_t end_seq,
 				struct candidates *candidates, semel_error *error)
 {
@@ -251,7 +252,7 @@ static bool gather(const struct semel_outbox_batch *batch, struct candidates *ca
 	return true;
 }
 
-/* What is left out is read again: the cursor does not pass it. */
+/* Rows left out are read again: the cursor does not pass them. */
 static void leave_above_cursor(struct semel_outbox_batch *batch, int64_t seq)
 {
 	if (seq - 1 < batch->complete_seq)
@@ -259,7 +260,7 @@ static void leave_above_cursor(struct semel_outbox_batch *batch, int64_t seq)
 	batch->cut = true;
 }
 
-/* The rows that are kept, in the order of their commits. Those from beyond are fetched. */
+/* The rows that are kept, in the order of their commits. Rows from beyond the range are fetched. */
 static semel_status arrange(struct semel_pg_store *store, int32_t lane,
 			    struct candidates *candidates, struct semel_outbox_batch *batch,
 			    semel_error *error)

@@ -3,15 +3,16 @@
  *
  * - Exactly one claimer of (scope, event, week) wins: the primary key decides. A claimer that meets
  * a claim that is not committed yet waits for its end.
- * - A batch of claims is one optimistic statement that takes all of them to be new. Where one was
- * not, two more follow: one for each claim by itself, and one for the existing rows. Business keys
- * are one more, and two for those that another event has.
+ * - A batch of claims is one optimistic statement, which assumes that all of them are new. If one
+ * is not, two more follow: one that inserts each claim independently, and one that reads the
+ * existing rows. Business keys take one more statement, and two more if another event has one of
+ * them.
  * - A business key is unique over the whole window; its row is written before the claim's, and both
  *   commit together.
  * - An event whose key was used by another event is recorded as processed, so that it is accounted
  *   for; its effect never ran.
- * - A FAILED claim is taken over by a replay with a higher number than the last taker's: once per
- *   replay.
+ * - A FAILED claim is taken over by a replay whose number is higher than that of the last replay
+ *   that took it: once per replay.
  */
 #include "store/postgres/postgres.h"
 
@@ -23,19 +24,19 @@
 
 #define DAY_MS INT64_C(86400000)
 
-/* Below it the call costs more than it saves. */
+/* For fewer claims the optimistic statement costs more than it saves. */
 #define OPTIMISTIC_MIN 4
 /* Duplicates come in bursts: after one, this many batches are not claimed optimistically. */
 #define CAUTIOUS_BATCHES 16
 
-/* $1 to $12: one array per column; $13 now. All, or none and false. */
+/* $1 to $12: one array per column; $13: now. Claims all and yields true, or none and false. */
 static const struct semel_pg_query claim_new = {
 	"claim new events",
 	"SELECT semel_inbox_claim_new($1::text[], $2::text[], $3::date[], $4::text[], $5::text[],"
 	" $6::int[], $7::bigint[], $8::text[], $9::text[], $10::timestamptz[], $11::int[],"
 	" $12::text[], $13::timestamptz)"
 };
-/* The same. What comes back stands in the order of the arrays. */
+/* The same parameters. Rows are returned in the order of the arrays. */
 static const struct semel_pg_query insert_claims = {
 	"claim events",
 	"INSERT INTO semel_inbox (scope, event_id, week_start, status, topic, \"partition\","
@@ -62,7 +63,7 @@ static const struct semel_pg_query find_in_any_week = {
 	" WHERE s.scope = c.scope AND s.event_id = c.event_id LIMIT 1) AS i ON true"
 	" ORDER BY c.number"
 };
-/* Of two events with one key in a batch the first has it. */
+/* If two events of a batch have the same key, the first one gets it. */
 static const struct semel_pg_query insert_keys = {
 	"claim business keys",
 	"INSERT INTO semel_inbox_key (scope, event_id, key, first_seen_at)"
@@ -101,7 +102,7 @@ static const struct semel_pg_query is_settled = {
 	" AND event_id = $2 AND parked_behind IS NULL)"
 };
 
-/* ---- many at once ---------------------------------------------------------------------------- */
+/* ---- statements over arrays ------------------------------------------------------------------ */
 
 enum column {
 	SCOPE,
@@ -120,7 +121,7 @@ enum column {
 	COLUMNS
 };
 
-/* What is asked for, and the answers, in order. */
+/* The claims of a batch, and their results in the same order. */
 struct claims {
 	const struct semel_inbox_claim *claims;
 	size_t count;
@@ -128,7 +129,7 @@ struct claims {
 	struct semel_claim_result *answers;
 };
 
-/* A statement over one array per column, and what it gets besides. */
+/* A statement with one array per column, and its other parameters. */
 struct call {
 	const struct semel_pg_query *query;
 	int columns;
@@ -170,7 +171,7 @@ static void add_claim(struct call *call, const struct semel_inbox_claim *claim,
 	semel_pg_array_text(&arrays[ERROR_CODE], semel_text_of(error_code));
 }
 
-/* The arrays are used up. Nothing in them: nothing is asked, and there is no result. */
+/* Consumes the arrays. If they are empty, no statement is run, and there is no result. */
 static semel_status make_call(semel_tx tx, struct call *call, PGresult **result_out,
 			      semel_error *error)
 {
@@ -214,13 +215,13 @@ static semel_status error_of_absence(semel_error *error)
 	return semel_error_set(error, SEMEL_OUTAGE, "a claim was removed while it was read");
 }
 
-/* Twins are answered by their keys, see below. */
+/* Claims with a key conflict are answered from their keys, see below. */
 static bool was_there(const struct semel_claim_result *answer)
 {
 	return !answer->key_conflict && answer->found != SEMEL_FOUND_NEW;
 }
 
-/* Those that were not new: what stands there. */
+/* Reads the existing rows of the claims that were not new. */
 static semel_status find_existing(semel_tx tx, const struct claims *all, semel_error *error)
 {
 	struct semel_claim_result *answers = all->answers;
@@ -242,7 +243,7 @@ static semel_status find_existing(semel_tx tx, const struct claims *all, semel_e
 	return status;
 }
 
-/* All but the twins. */
+/* With all claims except those with a key conflict. */
 static semel_status call_with_claims(semel_tx tx, const struct semel_pg_query *query,
 				     const struct claims *all, PGresult **result_out,
 				     semel_error *error)
@@ -256,7 +257,7 @@ static semel_status call_with_claims(semel_tx tx, const struct semel_pg_query *q
 	return make_call(tx, &call, result_out, error);
 }
 
-/* As if all were new: they are, and claimed, when *done_out is set. */
+/* Assumes that all claims are new; if they are, they are claimed, and *done_out is set. */
 static semel_status claim_optimistically(semel_tx tx, const struct claims *all, bool *done_out,
 					 semel_error *error)
 {
@@ -269,7 +270,7 @@ static semel_status claim_optimistically(semel_tx tx, const struct claims *all, 
 	return status;
 }
 
-/* Each by itself, and what stands there of those that were not new. */
+/* Claims each event independently, and reads the existing rows of those that were not new. */
 static semel_status claim_each(semel_tx tx, const struct claims *all, semel_error *error)
 {
 	struct semel_claim_result *answers = all->answers;
@@ -292,7 +293,7 @@ static semel_status claim_each(semel_tx tx, const struct claims *all, semel_erro
 	return all_new ? SEMEL_OK : find_existing(tx, all, error);
 }
 
-/* Whether a batch is taken to be new; counts down where it is not. */
+/* Whether to claim a batch optimistically; counts the cautious batches down. */
 static bool is_optimistic(semel_tx tx, size_t count)
 {
 	struct semel_pg_store *store = tx.store == NULL ? NULL : semel_pg_of(tx.store);
@@ -334,8 +335,8 @@ static semel_status call_with_keys(semel_tx tx, const struct semel_pg_query *que
 	return make_call(tx, &call, result_out, error);
 }
 
-/* Writes the keys that are new. Those whose key another event has are twins; *holders_out has a
- * row for every claim with a key then, and is NULL when there are none. */
+/* Writes the keys that are new. A claim whose key another event has is a key conflict; *holders_out
+ * then has a row for every claim with a key, and is NULL if there is no conflict. */
 static semel_status claim_keys(semel_tx tx, const struct claims *all, PGresult **holders_out,
 			       semel_error *error)
 {
@@ -360,8 +361,8 @@ static semel_status claim_keys(semel_tx tx, const struct claims *all, PGresult *
 	return status;
 }
 
-/* What stands there of the events that have the twins' keys. Of those whose claim has gone with its
- * week the key is still known: they were processed. */
+/* Reads the claims of the events that hold the conflicting keys. A holder whose claim was dropped
+ * with its week was processed: its key outlives the claim. */
 static semel_status find_key_holders(semel_tx tx, const struct claims *all, const PGresult *holders,
 				     semel_error *error)
 {
@@ -423,7 +424,7 @@ clear_holders:
 	return status;
 }
 
-/* ---- the slots ------------------------------------------------------------------------------- */
+/* ---- functions of the seam ------------------------------------------------------------------- */
 
 semel_status semel_pg_inbox_claim(semel_tx tx, const struct semel_inbox_claim *claims, size_t count,
 				  int64_t now_ms, struct semel_claim_result *answers_out,

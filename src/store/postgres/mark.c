@@ -2,13 +2,13 @@
 /* Writes the outcome of events that the relay offered to the broker.
  *
  * - The fence is checked in the transaction that marks: a relay that lost its lane changes nothing.
- * - An exception holds the later events of its aggregate: those that were committed later, where
- * that is known (store/outbox.h, commit_order), else those with higher numbers. When it is removed,
- * the next of its aggregate becomes due in the same transaction, so an aggregate never waits in
- * vain.
+ * - An exception holds the later events of its aggregate: those committed later, where the order of
+ *   commits is known (store/outbox.h, commit_order), otherwise those with higher numbers. Removing
+ *   it makes the next exception of the aggregate due in the same transaction, so an aggregate never
+ *   waits for an exception that no longer exists.
  * - A FAILED event and its dead letter are written together.
- * - The exceptions of a lane are changed only under the lock of its lease, by the relay through its
- *   fence: so no event is parked behind one that is removed at the same time.
+ * - The exceptions of a lane are changed only under the lock of its lease, which a relay takes with
+ *   its fence: so no event is parked behind an exception that is removed at the same time.
  */
 #include "store/postgres/postgres.h"
 
@@ -19,7 +19,7 @@
 
 #define VISIBLE_MS 20
 
-/* The many: confirmed rows of the run. One statement is one transaction. */
+/* The common case: the confirmed rows of a run, in one statement that is its own transaction. */
 static const struct semel_pg_query mark_run = {
 	"mark events as published",
 	"WITH fence AS (UPDATE semel_lease l SET low_seq = greatest(l.low_seq, c.low_seq),"
@@ -36,12 +36,13 @@ static const struct semel_pg_query mark_refused = {
 	"UPDATE semel_outbox SET status = $3, attempts = $4, next_attempt_at = $5::timestamptz,"
 	" last_error = $6 WHERE lane = $1 AND seq = $2"
 };
-/* Those of the aggregate that go before an event with the number $2 and the place p. */
+/* The exceptions of the aggregate that precede an event with the number $2 and the place p. */
 #define EARLIER_EXCEPTIONS(p)                                                                      \
 	" FROM semel_outbox_exception e WHERE e.aggregate_type = $3 AND e.aggregate_id = $4"       \
 	" AND CASE WHEN " p " > 0 OR (" p " < 0 AND e.place < 0)"                                  \
 	" THEN (e.place, e.seq) < (" p ", $2) ELSE e.seq < $2 END"
-/* They go in the order of (place, seq): behind all that hold it, whatever it is compared by. */
+/* Exceptions are ordered by (place, seq): the new one is placed behind all that hold it, whichever
+ * comparison made them hold it. */
 #define PLACE(p)                                                                                   \
 	"(SELECT CASE WHEN bool_or((e.place, e.seq) > (" p ", $2)) THEN max(e.place) + 1"          \
 	" ELSE " p " END" EARLIER_EXCEPTIONS(p) ")"
@@ -56,7 +57,7 @@ static const struct semel_pg_query put_exception = {
 			      "excluded.blocks,"
 			      " replay = greatest(x.replay, excluded.replay)"
 };
-/* An event that has no earlier exception becomes due at once. */
+/* An event without an earlier exception becomes due at once. */
 static const struct semel_pg_query park_exception = {
 	"park an event",
 	"INSERT INTO semel_outbox_exception (lane, seq, aggregate_type, "
@@ -77,7 +78,7 @@ static const struct semel_pg_query free_next = {
 	" ORDER BY aggregate_type, aggregate_id, place, seq LIMIT 1)"
 };
 
-/* ---- the few --------------------------------------------------------------------------------- */
+/* ---- exceptions ------------------------------------------------------------------------------ */
 
 struct exception {
 	int32_t lane;
@@ -162,7 +163,7 @@ static semel_status try_refusal(semel_tx tx, const struct semel_mark *mark,
 	return semel_pg_change(tx, &mark_refused, &params, changed_out, error);
 }
 
-/* The change stream delivers a commit a little before it is visible. The lease is locked here, so a
+/* The change stream delivers a commit shortly before it is visible. The lease is locked here, so a
  * longer wait is left to the caller, between two calls. */
 static semel_status record_refusal(semel_tx tx, const struct semel_mark *mark,
 				   const struct exception *exception, const char *state,
@@ -226,7 +227,7 @@ static semel_status mark_other(semel_tx tx, const struct semel_lease *lease,
 	return semel_error_set(error, SEMEL_INTERNAL, "a mark of unknown kind");
 }
 
-/* ---- all of them ----------------------------------------------------------------------------- */
+/* ---- marking a batch ------------------------------------------------------------------------- */
 
 static bool is_plain(const struct semel_mark *mark)
 {
@@ -259,7 +260,7 @@ static void free_arrays(struct mark_arrays *arrays)
 	semel_buffer_free(&arrays->row_seqs);
 }
 
-/* Lanes that the fence let pass. */
+/* The lanes whose fence was accepted. */
 static void find_lost(const PGresult *result, struct semel_lane_marks *marks, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {

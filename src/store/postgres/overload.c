@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Functions and operators that others have made in our search_path under the names of PostgreSQL's.
+/* Functions and operators of other roles in our search_path that have names of PostgreSQL's own.
  *
- * - One that fits the types of a call better is run instead, whichever schema it is in, with the
- *   rights of the caller. schema/008_security.sql has the rules that keep our own functions safe
- *   from it; statements of a session are not.
- * - Trusted are superusers, the owners of database, schema and tables, and the current user. Those
- * of types of their own fit nothing that we call.
- * - This question itself is written so that no overload fits it.
+ * - An overload that fits the argument types of a call better is run instead, whichever schema it
+ * is in, with the rights of the caller. schema/008_security.sql has the rules that protect our own
+ *   functions; statements of a session are not protected.
+ * - Trusted are superusers, the owners of database, schema and tables, and the current user.
+ *   Overloads for types of their own fit no call of ours.
+ * - This query itself is written so that no overload fits it.
  */
 #include "store/postgres/postgres.h"
 
 #include "base/error.h"
 
-/* What it is, whose, and whether statements of init could run it; those first. */
+/* Each overload, its owner, and whether statements of init could run it; those that could come
+ * first. */
 const char semel_pg_overloads_sql[] =
 	"SELECT pg_catalog.concat(o.kind, ' ', n.nspname, '.', o.name), r.rolname,"
 	" o.name OPERATOR(pg_catalog.=) ANY (ARRAY['format', 'current_schema', 'to_regclass',"

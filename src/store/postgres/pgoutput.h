@@ -11,7 +11,7 @@ enum semel_pgoutput_kind {
 	SEMEL_PGOUTPUT_OTHER,  /* nothing that concerns us */
 	SEMEL_PGOUTPUT_BEGIN,  /* rows of one transaction follow */
 	SEMEL_PGOUTPUT_COMMIT, /* that was all of them; position is behind it */
-	SEMEL_PGOUTPUT_TABLE,  /* our table is described, for the first time or anew */
+	SEMEL_PGOUTPUT_TABLE,  /* our table is described, for the first time or again */
 	SEMEL_PGOUTPUT_ROW     /* row */
 };
 

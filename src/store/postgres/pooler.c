@@ -4,7 +4,7 @@
  * - A pooler that passes sessions on answers with a cancel key of its own; so where the backend has
  *   another number than the connection believes, there is one. Without a pooler this costs one
  * round trip, and nothing more is queried.
- * - A second connection tells the two kinds apart. Where sessions are kept, two connections never
+ * - A second connection distinguishes the two kinds. Where sessions are kept, two connections never
  * see one backend, and each always sees the same one. A connection that has to wait for a session
  * while the first one is answered shows that sessions are kept.
  * - Nothing is set or prepared before this is known: it would stay behind for the next user of that

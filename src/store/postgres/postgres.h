@@ -20,17 +20,18 @@
 #define SEMEL_PG_NAME_SIZE             48
 #define SEMEL_PG_WATERMARK_ENTRIES_MAX 64
 
-/* A time of the table as milliseconds; a name of a column goes in. */
+/* A time column as milliseconds; takes the name of the column. */
 #define SEMEL_PG_MS(column) SEMEL_SQL_POSTGRES_MS(column)
 
-/* When a row of the outbox was committed; it was written before there was a column for it: its own
- * time, or when the column came. The name of the row goes in. */
+/* When a row of the outbox was committed. For a row older than the column: its own time, or when
+ * the column was added. Takes the name of the row. */
 #define SEMEL_PG_COMMITTED_AT(row) SEMEL_SQL_POSTGRES_COMMITTED_AT(row)
 
-/* The place of an event in the order of commits, for polling: the time of a commit in microseconds,
- * less so much that it is below 0. Above 0 are places of the change stream: where the commit is in
- * the server's log. 0: not known. Among places of one kind the lower one was committed first; else
- * the numbers decide. A row without a commit time was committed before all that have one. */
+/* The place of an event in the order of commits, for polling: the commit time in microseconds,
+ * minus a constant that makes it negative. Places above 0 are those of the change stream: the
+ * position of the commit in the server's log. 0: unknown. Of two places of one kind the lower one
+ * was committed first; otherwise the numbers decide. A row without a commit time was committed
+ * before all rows that have one. */
 #define SEMEL_PG_COMMIT_ORDER_OF(time)                                                             \
 	"(coalesce((date_part('epoch', " time ") * 1000000)::bigint, 0) - 4611686018427387904)"
 #define SEMEL_PG_COMMIT_ORDER(row)                                                                 \
@@ -41,7 +42,7 @@ struct semel_pg_query {
 	const char *sql;
 };
 
-/* The values of one statement. Texts are not copied, unless they have to be mended. */
+/* The values of one statement. Texts are copied only if they have to be repaired. */
 struct semel_pg_params {
 	int count;
 	const char *values[SEMEL_PG_PARAMS_MAX];
@@ -115,8 +116,7 @@ struct semel_pg_store {
 
 /* OUTAGE when the server does not answer; CONFIG when the URL cannot be right. */
 semel_status semel_pg_connect(const char *url, PGconn **connection_out, semel_error *error);
-/* The same for a connection that is no must: a pooler that has no session left is not waited for.
- */
+/* The same for an optional connection: does not wait for a pooler that has no free session. */
 semel_status semel_pg_connect_briefly(const char *url, PGconn **connection_out, semel_error *error);
 /* The same, for the change stream of the database. */
 semel_status semel_pg_connect_stream(const char *url, PGconn **connection_out, semel_error *error);
@@ -128,14 +128,14 @@ semel_status semel_pg_find_pooler(PGconn *connection, int wait_ms, bool *found_o
 				  semel_error *error);
 /* Two connections of one URL, neither in a transaction: do they share sessions? */
 bool semel_pg_is_swapped(PGconn *first, PGconn *second, int wait_ms);
-/* CONFIG, with what to do. */
+/* Sets CONFIG with the next step. */
 semel_status semel_pg_refuse_pooler(semel_error *error);
 semel_store_open_fn semel_pg_store_open;
-/* NO_SCHEMA, SCHEMA_NEWER. */
-/* What others have in our search_path under names of PostgreSQL's (overload.c). */
+/* Overloads of PostgreSQL's functions by other roles in our search_path (overload.c). */
 extern const char semel_pg_overloads_sql[];
-/* CONFIG: init would run one of them, perhaps. */
+/* CONFIG: init could run one of them. */
 semel_status semel_pg_refuse_overloads(PGconn *connection, semel_error *error);
+/* NO_SCHEMA, SCHEMA_NEWER. */
 semel_status semel_pg_check_version(PGconn *connection, semel_error *error);
 semel_store_close_fn semel_pg_store_close;
 semel_store_init_fn semel_pg_store_init;
@@ -149,11 +149,11 @@ static inline struct semel_pg_store *semel_pg_of(semel_store *store)
 
 semel_store_tx_fn semel_pg_tx;
 semel_store_in_transaction_fn semel_pg_in_transaction;
-/* NO_TRANSACTION, saying what was wanted, unless one is open and sound. A borrowed connection must
- * take its texts as UTF-8, or it is CONFIG. */
+/* NO_TRANSACTION, naming the operation, unless one is open and not failed. CONFIG if the client
+ * encoding of a borrowed connection is not UTF-8. */
 semel_status semel_pg_demand_transaction(semel_tx tx, const char *what, semel_error *error);
 
-/* NULL for no data; what is no text (broken UTF-8, zero bytes) is mended. */
+/* NULL for no data; invalid text (broken UTF-8, zero bytes) is repaired. */
 void semel_pg_add_text(struct semel_pg_params *params, struct semel_text text);
 void semel_pg_add_string(struct semel_pg_params *params, const char *string);
 /* Two parameters: the text, or NULL and the bytes. */
@@ -162,13 +162,13 @@ void semel_pg_add_int(struct semel_pg_params *params, int64_t number);
 void semel_pg_add_bool(struct semel_pg_params *params, bool value);
 /* 0 is NULL. */
 void semel_pg_add_time(struct semel_pg_params *params, int64_t time_ms);
-/* The week of this moment. */
+/* The week that contains this time. */
 void semel_pg_add_week(struct semel_pg_params *params, int64_t time_ms);
 /* Run frees them by itself. */
 void semel_pg_params_free(struct semel_pg_params *params);
 
-/* Runs the statement; params may be NULL and are used up. result_out may be NULL; else it is the
- * caller's to clear, and NULL on failure. */
+/* Runs the statement; params may be NULL and are consumed. result_out may be NULL; otherwise the
+ * caller clears it; it is NULL on failure. */
 semel_status semel_pg_run(semel_tx tx, const struct semel_pg_query *query,
 			  struct semel_pg_params *params, PGresult **result_out,
 			  semel_error *error);
@@ -183,7 +183,7 @@ semel_status semel_pg_change(semel_tx tx, const struct semel_pg_query *query,
 /* Statements without parameters or results, several at once. */
 semel_status semel_pg_execute_plain(PGconn *connection, const char *sql, const char *what,
 				    semel_error *error);
-/* What a failed result means. result may be NULL: the connection tells. */
+/* The status and message of a failed result. result NULL: those of the connection. */
 semel_status semel_pg_error(PGconn *connection, const PGresult *result, const char *what,
 			    semel_error *error);
 /* The statement exceeded its timeout, or was cancelled. */
@@ -192,11 +192,11 @@ bool semel_pg_was_cancelled(const PGresult *result);
 semel_status semel_pg_enter(semel_store *store, bool *entered_out, semel_error *error);
 semel_status semel_pg_leave(semel_store *store, bool entered, semel_status status,
 			    semel_error *error);
-/* A name that no other connection gives to a statement: a pooler may show us another's session, and
- * there it must be missing, not mean something else. */
+/* A statement name that no other connection uses: a pooler may give us another client's session,
+ * where the name must be missing rather than denote another statement. */
 void semel_pg_name(PGconn *connection, const char *kind, size_t number,
 		   char name_out[SEMEL_PG_NAME_SIZE]);
-/* The name of the query on this connection, prepared when it is new. */
+/* The name of the query on this connection; prepares it when it is first used. */
 semel_status semel_pg_prepare(struct semel_pg_store *store, const struct semel_pg_query *query,
 			      char name_out[SEMEL_PG_NAME_SIZE], semel_error *error);
 
@@ -223,20 +223,19 @@ struct semel_text semel_pg_array_end(struct semel_buffer *buffer);
 /* Closes the array and adds it; the buffer must outlive the run. */
 void semel_pg_add_array(struct semel_pg_params *params, struct semel_buffer *buffer);
 
-/* ---- what commits late (watermark.c) -----------------------------------------------------------
- */
+/* ---- late commits (watermark.c) -------------------------------------------------------------- */
 
 /* Numbers up to seq were drawn before now. Lower than what was seen before: they went back. */
 void semel_pg_watermark_observe(struct semel_pg_store *store, int64_t drawn_seq);
-/* The file of the sequence; another one than before: its numbers began anew. */
+/* numbers: the file of the sequence. If it has changed, the numbering was restarted. */
 void semel_pg_watermark_check_sequence(struct semel_pg_store *store, int64_t numbers);
 /* A transaction of ours has got this number since. */
 void semel_pg_watermark_record_xid(struct semel_pg_store *store, uint64_t xid);
 /* The oldest transaction that a snapshot knows to be open. The result: everything at or below it
  * is in that snapshot, or never will be. */
 int64_t semel_pg_watermark_advance(struct semel_pg_store *store, uint64_t xmin);
-/* From time to time: when a transaction is open for long, checks who writes, and names the
- * transaction in the log. What it finds out holds for later snapshots. */
+/* Call it periodically: when a transaction stays open for long, finds the writers, and logs the
+ * transaction. The findings are valid for later snapshots. */
 semel_status semel_pg_watermark_maintain(struct semel_pg_store *store, semel_error *error);
 
 /* ---- the order of commits (commit_order.c) ----------------------------------------------------
@@ -245,28 +244,27 @@ semel_status semel_pg_watermark_maintain(struct semel_pg_store *store, semel_err
 /* Arranges a batch of the run; full: there may be more rows beyond it. */
 semel_status semel_pg_order_by_commit(struct semel_pg_store *store, int32_t lane, bool full,
 				      struct semel_outbox_batch *batch, semel_error *error);
-/* Does a batch that ends there, with this latest commit, need no read beyond it? */
+/* Whether a batch that ends at end_seq, with this latest commit, needs no read beyond it. */
 bool semel_pg_is_bounded(const struct semel_pg_commit_bound *proof, int64_t end_seq,
 			 int64_t latest);
-/* Fills in the rows of the batch that have no more than their numbers; seqs has those. What is not
- * there any more is left out. */
+/* Fetches the rows of the batch of which only the numbers are known; seqs lists them. Rows that no
+ * longer exist are left out. */
 semel_status semel_pg_outbox_fetch_seqs(struct semel_pg_store *store, int32_t lane,
 					struct semel_buffer *seqs, struct semel_outbox_batch *batch,
 					semel_error *error);
 
-/* ---- what was changed by hand (sweep.c) -------------------------------------------------------
- */
+/* ---- manual changes (sweep.c) ---------------------------------------------------------------- */
 
 /* Reads a bounded range of the lane, which is ours. *found_out: the first row at or below the low
  * mark that was never sent; 0: none so far. */
 semel_status semel_pg_sweep(struct semel_pg_store *store, const struct semel_lease *lease,
 			    int64_t *found_out, semel_error *error);
 
-/* ---- whose clock (clock.c) ------------------------------------------------------------------- */
+/* ---- clock differences (clock.c) ------------------------------------------------------------- */
 
-/* Compares the clocks; from time to time, since ours may be set. */
+/* Compares our clock with the server's; call it periodically, since ours may be set. */
 semel_status semel_pg_clock_compare(struct semel_pg_store *store, semel_error *error);
-/* A time of a lease as the server has it, and back; 0 stays 0. */
+/* Converts a time of a lease to the server's clock, and back; 0 stays 0. */
 int64_t semel_pg_clock_to_server(semel_tx tx, int64_t time_ms);
 int64_t semel_pg_clock_to_local(semel_tx tx, int64_t time_ms);
 
@@ -286,7 +284,7 @@ semel_store_watch_fn semel_pg_watch;
 semel_outbox_arm_wakeup_fn semel_pg_arm_wakeup;
 semel_outbox_check_wakeup_fn semel_pg_check_wakeup;
 semel_outbox_disarm_wakeup_fn semel_pg_disarm_wakeup;
-/* A large batch: the relay is at work, and need not be woken. */
+/* After a large batch: the relay is busy, and need not be woken. */
 void semel_pg_wakeup_disarm(struct semel_pg_store *store);
 /* Reads the notifications that have arrived. */
 void semel_pg_wakeup_collect(struct semel_pg_store *store);
@@ -334,8 +332,8 @@ semel_store_execute_fn semel_pg_execute;
 semel_effect_prepare_fn semel_pg_effect_prepare;
 semel_effect_run_fn semel_pg_effect_run;
 semel_inbox_evaluate_fn semel_pg_evaluate;
-/* Reads the answers of effects that are on their way; the first failure is the verdict. Whatever
- * else is run on the connection does this first. */
+/* Reads the answers of pipelined effects; the first failure is the result. Every other use of the
+ * connection calls this first. */
 semel_status semel_pg_effects_collect(struct semel_pg_store *store, semel_error *error);
 void semel_pg_effects_free(struct semel_pg_effects *effects);
 

@@ -14,7 +14,7 @@ enum semel_pg_publication_problem {
 	SEMEL_PG_PUBLICATION_FILTERED,        /* rows, or columns */
 	SEMEL_PG_PUBLICATION_WITHOUT_INSERTS, /* it leaves out inserts */
 	SEMEL_PG_PUBLICATION_UNLOGGED,        /* of the table itself */
-	SEMEL_PG_PUBLICATION_OF_PARTITIONS,   /* it tells of the table's partitions, and not of the
+	SEMEL_PG_PUBLICATION_OF_PARTITIONS,   /* it publishes the table's partitions, and not the
 						 table */
 	SEMEL_PG_PUBLICATION_PROBLEMS
 };
@@ -22,7 +22,7 @@ enum semel_pg_publication_problem {
 /* One row: the problem, and what the publication is known by. */
 extern const char semel_pg_publication_sql[];
 
-/* For people, with what to do; NULL: it is sound. */
+/* A message with the next step; NULL: no problem. */
 const char *semel_pg_publication_problem(int64_t problem);
 /* The statements that repair it; NULL: none do, or an operator has to. */
 const char *semel_pg_publication_remedy(int64_t problem);

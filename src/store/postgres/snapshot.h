@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 /* Has this transaction ended before the snapshot was taken? xid: its lower half, as the change
- * stream tells it; it is the nearest one to the snapshot of all that end so, for the server lets no
+ * stream has it; it is the nearest one to the snapshot of all that end so, for the server lets no
  * two be further apart than half of them. A text that cannot be read sees nothing. */
 bool semel_pg_snapshot_sees(const char *snapshot, uint32_t xid);
 

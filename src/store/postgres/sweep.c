@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds what no relay would ever read, because the tables were changed by hand.
+/* Finds rows that no relay would ever read because the tables were changed manually.
  *
- * - A row at or below its lane's low mark that was never published: its number was given by hand
- *   (COPY, a restored table), or the sequence was set back and has passed the mark since. The low
- * mark moves back to it.
- * - An exception whose row is gone, or was marked by hand: it is removed, and the next one of its
- *   aggregate becomes due. One that is parked without an earlier exception becomes due at once.
- * With every renewal of a lease a bounded range of its lane is read; after a round the next one
- * begins after a pause, which is longer when the round was. Where rows are not marked one by one
- * (relay
- * --marks off), only the low mark shows what was published; unmarked_seq records how far. A row
- * that comes through the change stream comes whatever its number: there only the exceptions are
- * checked.
+ * - A row at or below its lane's low mark that was never published: its number was assigned
+ *   manually (COPY, a restored table), or the sequence was set back and has passed the mark since.
+ *   The low mark is moved back to that row.
+ * - An exception whose row was deleted or marked manually: it is removed, and the next exception of
+ *   its aggregate becomes due. A parked exception without an earlier one becomes due at once.
+ * Each renewal of a lease reads a bounded range of its lane. Rounds are separated by a pause, which
+ * is longer after a longer round. Where rows are not marked individually (relay --marks off), only
+ * the low mark shows what was published; unmarked_seq records how far that goes. The change stream
+ * delivers a row whatever its number, so in that mode only the exceptions are checked.
  */
 #include "store/postgres/postgres.h"
 
@@ -121,7 +119,7 @@ leave:
 	return status;
 }
 
-/* The round of a lane has ended: the next one begins after a pause. */
+/* Ends the round of a lane; the next one begins after a pause. */
 static void end_round(struct semel_pg_store *store, int32_t lane, int64_t now_ms)
 {
 	int64_t took_ms = now_ms - store->sweep.began_ms[lane];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A trial on PostgreSQL is a schema. Its lock is an advisory lock of the session, so it ends with
- * the connection, however its owner dies. The comment on the schema tells it from one that the user
- * may have made under such a name. */
+ * the connection, however its owner dies. The comment on the schema distinguishes it from one that
+ * the user may have created under such a name. */
 #include "store/trial.h"
 
 #include "base/buffer.h"

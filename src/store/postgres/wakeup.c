@@ -4,8 +4,9 @@
  * - A writer's trigger tries an advisory lock, shared, until its commit; where that fails it
  * notifies (NOTIFY). A relay that is about to sleep requests the lock exclusively, on a connection
  * of its own, and does not wait: from then on new writers notify.
- * - Writers that had the lock before keep the relay waiting for it, not the other way round. When
- * it is granted they have committed; the answer wakes the relay, and its next read sees their rows.
+ * - The relay waits for writers that already hold the lock; no writer waits for the relay. When the
+ *   lock is granted they have committed; the answer wakes the relay, and its next read sees their
+ *   rows.
  * - The lock is kept through small bursts, and released when a batch is so large that the relay is
  *   busy anyway. A request that another sleeping relay blocks stays pending.
  */
@@ -32,7 +33,8 @@ struct semel_pg_wakeup {
 	char lock[96], unlock[96];
 };
 
-/* As the writers' trigger has them: half of all oids are negative as an int, and none as itself. */
+/* Both forms that the writers' trigger uses: cast to int, half of all oids are negative; as an oid,
+ * none is. */
 static const struct semel_pg_query table_number = {
 	"find the outbox",
 	"SELECT 'semel_outbox'::regclass::oid::int, 'semel_outbox'::regclass::oid"
@@ -58,7 +60,7 @@ static semel_status start_listening(struct semel_pg_store *store, struct semel_p
 	return semel_pg_execute_plain(store->connection, listen, "listen", error);
 }
 
-/* Its own connection may wait for the lock as long as it takes. */
+/* The wakeup connection may wait for the lock without a limit. */
 static semel_status open_lock(struct semel_pg_store *store, struct semel_pg_wakeup *wakeup,
 			      semel_error *error)
 {
@@ -143,7 +145,7 @@ static void poll_lock(struct semel_pg_store *store)
 	}
 }
 
-/* Requests the lock. It is mostly granted at once; else the grant wakes the relay later. */
+/* Requests the lock. Usually it is granted at once; otherwise the grant wakes the relay later. */
 static void request_lock(struct semel_pg_store *store)
 {
 	struct pollfd answer = { .fd = store->wakeup->lock_fd, .events = POLLIN };

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 
-/* A low mark above every number that was drawn is from before the numbers began anew. */
+/* A low mark above every number that was drawn is from before the numbering was restarted. */
 #define WENT_BACK(low)                                                                             \
 	"(" low " > coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'semel_outbox'), 0))"
 #define TRUE_LOW(low) "CASE WHEN " WENT_BACK(low) " THEN 0 ELSE " low " END"

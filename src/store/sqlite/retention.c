@@ -239,7 +239,8 @@ static semel_status prune_all(struct semel_sqlite_store *store,
 			      const struct semel_retention_cutoffs *cutoffs,
 			      struct semel_prune_counts *counts, bool *more, semel_error *error)
 {
-	/* A table that was walked to its end is not begun anew while the other is at work. */
+	/* A table that was pruned to its end is not restarted while the other one is being pruned.
+	 */
 	bool outbox = cutoffs->outbox_ms != 0 &&
 		      (store->prune.seq != 0 || store->prune.scope.data == NULL);
 	bool inbox = cutoffs->inbox_ms != 0 &&

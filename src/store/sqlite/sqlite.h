@@ -81,24 +81,25 @@ static inline struct semel_sqlite_store *semel_sqlite_of(semel_store *store)
 
 semel_store_tx_fn semel_sqlite_tx;
 semel_store_in_transaction_fn semel_sqlite_in_transaction;
-/* NO_TRANSACTION, saying what was wanted, unless one is open. */
+/* NO_TRANSACTION, naming the operation, unless one is open. */
 semel_status semel_sqlite_demand_transaction(semel_tx tx, const char *what, semel_error *error);
 
-/* The statement, ready to be bound; every take has its give. NO_SCHEMA when the tables of a
- * borrowed connection are missing. */
+/* The statement, ready to be bound; give it back after use. NO_SCHEMA when the tables of a borrowed
+ * connection are missing. */
 semel_status semel_sqlite_take(semel_tx tx, const struct semel_sqlite_query *query,
 			       sqlite3_stmt **statement_out, semel_error *error);
 /* For take: a statement that stays prepared on a borrowed connection until that is closed. NULL: it
- * cannot be kept, or is at work. */
+ * cannot be kept, or is in use. */
 sqlite3_stmt *semel_sqlite_cached_statement(sqlite3 *db, const char *sql);
 bool semel_sqlite_is_cached(sqlite3_stmt *statement);
 /* statement may be NULL. */
 void semel_sqlite_give(semel_tx tx, const struct semel_sqlite_query *query,
 		       sqlite3_stmt *statement);
-/* One step; row_out tells whether there is a row. Without a row, or failed, it is reset. */
+/* Runs one step; *row_out: there is a row. The statement is reset if there is none, or on failure.
+ */
 semel_status semel_sqlite_step(semel_tx tx, const struct semel_sqlite_query *query,
 			       sqlite3_stmt *statement, bool *row_out, semel_error *error);
-/* To the end, rows passed over, and reset: bind and run again at will. */
+/* Runs the statement to its end, skips its rows, and resets it, so that it can be bound again. */
 semel_status semel_sqlite_run(semel_tx tx, const struct semel_sqlite_query *query,
 			      sqlite3_stmt *statement, semel_error *error);
 /* Rows changed by the statement that ran last. */
@@ -108,16 +109,16 @@ semel_status semel_sqlite_enter(semel_store *store, bool *entered_out, semel_err
 semel_status semel_sqlite_leave(semel_store *store, bool entered, semel_status status,
 				semel_error *error);
 
-/* Text where it is text, a blob where it is not UTF-8 or holds a zero byte; NULL for no data. */
+/* Binds text, or a blob if it is not UTF-8 or holds a zero byte; NULL for no data. */
 void semel_sqlite_bind_bytes(sqlite3_stmt *statement, int at, struct semel_text text);
 /* string may be NULL. */
 void semel_sqlite_bind_string(sqlite3_stmt *statement, int at, const char *string);
 /* 0 is bound as NULL. The buffer must outlive the step. */
 void semel_sqlite_bind_time(sqlite3_stmt *statement, int at, int64_t time_ms,
 			    char buffer[SEMEL_TIME_SIZE]);
-/* 0 for NULL and for what is no time. Also reads SQLite's own "2026-11-15 12:00:00". */
+/* 0 for NULL and for invalid times. Also reads SQLite's own format, "2026-11-15 12:00:00". */
 int64_t semel_sqlite_time(sqlite3_stmt *statement, int column);
-/* Cut to size, never overrun; empty for NULL. */
+/* Truncated to the size of the buffer; empty for NULL. */
 void semel_sqlite_copy(sqlite3_stmt *statement, int column, char *out, size_t size);
 
 /* ---- functions of the seam
@@ -156,8 +157,8 @@ semel_lease_list_fn semel_sqlite_lease_list;
 semel_lease_take_fn semel_sqlite_lease_take;
 semel_lease_renew_fn semel_sqlite_lease_renew;
 semel_lease_release_fn semel_sqlite_lease_release;
-/* A bounded look at the lane, which is ours. *found_out: the first row at or below the low mark
- * that was never sent; 0: none so far. */
+/* Reads a bounded range of the lane, which is ours. *found_out: the first row at or below the low
+ * mark that was never sent; 0: none so far. */
 semel_status semel_sqlite_sweep(semel_store *store, const struct semel_lease *lease,
 				int64_t *found_out, semel_error *error);
 

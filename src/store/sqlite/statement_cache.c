@@ -2,9 +2,10 @@
 /* Statements that stay prepared on a borrowed connection, because preparing one costs more than
  * running it.
  *
- * - sqlite3_close refuses a connection that has statements, and the application knows nothing of
- *   ours. Virtual tables are let go before it looks (FTS keeps its statements in the same way), so
- *   a table without rows finalizes ours when that happens. It is connected as long as any is there.
+ * - sqlite3_close refuses a connection that has statements, and the application does not
+ *   know of ours. Virtual tables are disconnected before that check (FTS keeps its statements in
+ * the same way), so a table without rows finalizes ours at that point. It is connected as long as
+ * any is there.
  * - No pointer is kept: a statement is found by its text among those of the connection. So it does
  *   no harm when an application finalizes whatever it finds.
  * - Where anything of this is refused (an authorizer, no memory) the statement is simply not kept.
@@ -71,7 +72,7 @@ static int cache_plan(sqlite3_vtab *table, sqlite3_index_info *info)
 	return SQLITE_OK;
 }
 
-/* There is nothing to read, so nobody gets as far as reading. */
+/* The table has nothing to read, so opening it fails. */
 static int cache_open(sqlite3_vtab *table, sqlite3_vtab_cursor **cursor_out)
 {
 	(void)cursor_out;
@@ -86,7 +87,7 @@ static const sqlite3_module cache_module = {
 	.xOpen = cache_open,
 };
 
-/* A table that is registered anew lets the last one go; without kept statements that is nothing.
+/* Registering the table again disconnects the last one; without kept statements that has no effect.
  */
 static bool connect_cache_table(sqlite3 *db)
 {

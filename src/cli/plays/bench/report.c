@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What was measured, for people and for programs. A missed goal is shown as one. */
+/* The results of a bench, as text and as JSON. A missed goal is shown as missed. */
 #include "cli/plays/bench/bench.h"
 
 #include "base/buffer.h"

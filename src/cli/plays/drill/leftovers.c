@@ -24,7 +24,7 @@ struct cleanup {
 	semel_error *error;
 };
 
-/* What is at the broker is removed first; with a broker in a file there is nothing. */
+/* Objects at the broker are removed first; a broker in a file has none. */
 static semel_status clear_broker(const struct cleanup *cleanup,
 				 const struct semel_drill_names *names, bool *removed_out)
 {
@@ -70,8 +70,8 @@ static int lock_leftover(const char *folder)
 	return -1;
 }
 
-/* A folder with a store in it leads to what is at the broker; else the place in the database does.
- */
+/* The names at the broker follow from a folder with a store in it, otherwise from the place in the
+ * database. */
 static semel_status remove_folder(const struct cleanup *cleanup, const char *parent, uint64_t id)
 {
 	struct semel_drill_names names;

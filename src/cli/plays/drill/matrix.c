@@ -121,8 +121,8 @@ static void outbox_replay_dies(struct semel_drill *drill, const struct semel_dri
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-/* How each failpoint is tried, and at which hit: not always the first, so that some work precedes.
- */
+/* How each failpoint is tested, and at which hit: not always the first, so that some work precedes
+ * it. */
 static const struct {
 	void (*run)(struct semel_drill *drill, const struct semel_drill_row *row);
 	int nth;

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where a drill runs: beside the user's own data, under names that only a drill has.
  *
- * - A store in a file: a folder semel-drill-… beside that file. On a server: a place of its own in
+ * - A store in a file: a folder semel-drill-… beside that file. On a server: a separate place in
  *   the database (store/trial.h; on PostgreSQL a schema semel_drill_…).
  * - A broker in a file: a file in that folder. On a server: a topic and subscriptions semel-drill-…
  * - The folder, or the place in the database, is created first and removed last, and the names at
- *   the broker follow from its own: whoever finds it knows what else there may be.
- * - It is locked while its drill, or the drill's watcher, is alive. What is not locked was left
- *   behind, and the next drill removes it.
- * Nothing is ever deleted but by such a name.
+ *   the broker follow from its name: a process that finds it can derive what else may exist.
+ * - It is locked while its drill, or the drill's watcher, is alive. An unlocked one was left
+ * behind, and the next drill removes it. Only objects with such a name are ever deleted.
  */
 #ifndef SEMEL_CLI_PLAYS_DRILL_TARGET_H
 #define SEMEL_CLI_PLAYS_DRILL_TARGET_H
