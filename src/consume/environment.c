@@ -59,7 +59,8 @@ static const char *const withheld[] = {
 };
 
 /* A program that calls semel without them would use the default store instead of the intended one:
- * a variable names the one that was withheld, and semel requires it (cli/arguments/settings.c). */
+ * SEMEL_WITHHELD names the withheld one, and semel requires it (cli/arguments/settings.c).
+ */
 static const char *const stores[] = { "SEMEL_STORE", "SEMEL_STORE_FILE", "SEMEL_CONFIG" };
 
 struct semel_environment {

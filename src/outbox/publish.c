@@ -49,7 +49,7 @@ static semel_status complete(const struct semel_env *env, const semel_event_inpu
 	return SEMEL_OK;
 }
 
-/* The span of publishing one event; it is exported when the row is written. An event without a
+/* The span of publishing one event; it is ended when the row is written. An event without a
  * traceparent is given one, so that everything after it joins the same trace. */
 static struct semel_span begin_span(const struct semel_env *env, struct semel_event *event,
 				    struct semel_arena *arena)
