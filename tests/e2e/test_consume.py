@@ -416,8 +416,8 @@ def test_an_outage_costs_no_attempts_and_is_over_when_the_dependency_is_back(sho
     shop.drain_times_out(*scope_words("--http", url, "--attempts", "2"), told=["breaker is open"])
     with (shop.folder / "log").open("w") as log:
         child = shop.spawn(*scope_words("--http", url, "--attempts", "2", "--json"), stderr=log)
-        wait_for(lambda: (shop.folder / "log").read_text().count("the breaker is open") > 1, what="an open breaker")
-        opening = next(line for line in (shop.folder / "log").read_text().splitlines() if "the breaker is open" in line)
+        wait_for(lambda: (shop.folder / "log").read_text().count("breaker open, fetching paused") > 1, what="an open breaker")
+        opening = next(line for line in (shop.folder / "log").read_text().splitlines() if "breaker open, fetching paused" in line)
         assert (json.loads(opening)["consumer"], "no answer from" in json.loads(opening)["error"]) == ("billing", True)
         with Endpoint(port=port) as endpoint:
             wait_for(lambda: len(endpoint.requests) == 2, what="both requests")
@@ -436,7 +436,7 @@ def test_many_failures_in_a_row_open_the_breaker(shop):
     program = "echo >> calls; test -e up || exit 75"
     with (shop.folder / "log").open("w") as log:
         child = shop.spawn(*scope_words("--exec", program, "--attempts", "50", *QUICK, "--json"), stderr=log)
-        wait_for(lambda: (shop.folder / "log").read_text().count("the breaker is open") > 1, what="an open breaker")
+        wait_for(lambda: (shop.folder / "log").read_text().count("breaker open, fetching paused") > 1, what="an open breaker")
         assert len((shop.folder / "calls").read_text()) < 40
         (shop.folder / "up").touch()
         wait_for(lambda: shop.sql("SELECT count(*) FROM semel_inbox WHERE status = 'PROCESSED'") == [(100,)], timeout=60)

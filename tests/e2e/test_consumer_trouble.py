@@ -214,7 +214,7 @@ def test_descriptors_that_run_out_are_waited_for(desk_at, tmp_path, handler, way
     if handler == "sql":  # needs none of its own
         desk.wait_until_all_are_processed()
     else:
-        desk.tells("the breaker is open")
+        desk.tells("breaker open, fetching paused")
     assert child.poll() is None
     limit_to(child, 1024)
     desk.wait_until_all_are_processed()
