@@ -94,7 +94,7 @@ def test_an_event_that_is_too_large_to_be_put_back_is_a_dead_letter(shop, send):
     send(message_id="m2", routing_key="other")
     shop.ok(*CONSUME, "--sql", FAIL_FIRST, "--sql", SEEN, "--immediate", "1", "--timeout", "30s")
     ((reason,),) = shop.sql("SELECT failure_reason FROM semel_dead_letter WHERE event_id = 'm1'")
-    assert "put back" in reason and "frame" in reason
+    assert "cannot be requeued" in reason and "frame" in reason
     assert seen(shop) == [("m2",)]
 
 

@@ -62,7 +62,7 @@ static const struct semel_sql_statement remove_hold = {
 			      " AND (due_at IS NULL OR due_at <= ?2) LIMIT ?3" skip_locked
 #define NEXT_DUE(ms, from) "SELECT " ms("min(due_at)") " FROM " from READY
 static const struct semel_sql_statement list_ready = {
-	.what = "find aggregates that may go on",
+	.what = "find released aggregates",
 	.often = true,
 	.text = { [SEMEL_SQL_SQLITE] = LIST_READY(SEMEL_SQL_SQLITE_MS,
 						  "semel_hold INDEXED BY semel_hold_ready", ""),
