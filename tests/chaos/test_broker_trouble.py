@@ -71,11 +71,11 @@ def test_the_runbook_of_an_alarm_tells_it_and_afterwards_everything_is_done(shop
     shop.load(aggregates=4, each=2)
     alarm()
     night = RunbookReader(shop.folder, shop.backend.environment())
-    night.follow("broker-alarm", until="\n## Afterwards")
+    night.follow("broker-alarm", until="\n## Verify")
     assert (75, "relay --drain --timeout 5s") in night.codes()
     assert "problem  broker-alarm" in night.answer("semel doctor")
     administrator.clear_memory_alarm()
-    night.follow("broker-alarm", since="\n## Afterwards")
+    night.follow("broker-alarm", since="\n## Verify")
     assert "published 8 events" in night.said[0] and "0 not yet published" in night.said[0]
     shop.recover()
     shop.check_books()
