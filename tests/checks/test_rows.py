@@ -54,7 +54,7 @@ PAGE = (SCRIPTS.parent / "docs" / "changes.md").read_text(encoding="utf-8")
 SETTINGS = ["partitions", "--delay-max", "--scope", "--topic", "prefix", "--window", "--marks", "--slot", "lanes", "--from", "--order",
             "--guarantee", "--claim", "--poison", "retention", "--bind", "--attempts", "offsets"]
 OBJECTS = ["RabbitMQ queue", "RabbitMQ exchange", "RabbitMQ binding", "RabbitMQ node", "Kafka topic", "group", "slot", "publication",
-           "schema", "partition", "restored to an earlier time", "made anew", "renamed", "grown"]
+           "schema", "partition", "restored to an earlier time", "recreated", "renamed", "grown"]
 
 
 def subjects(title):
