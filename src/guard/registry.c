@@ -28,7 +28,7 @@ static semel_status find_driver(const char *scheme, const struct semel_guard_dri
 	}
 	const char *near = semel_text_nearest(scheme, schemes, DRIVER_COUNT);
 	return semel_error_set(error, SEMEL_CONFIG,
-			       "no guard of the kind %s: is built in (%s%s%stry: inbox:)", scheme,
+			       "no guard driver for %s: URLs (%s%s%stry: inbox:)", scheme,
 			       near ? "did you mean " : "", near ? near : "", near ? "? " : "");
 }
 
