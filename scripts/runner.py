@@ -180,6 +180,7 @@ class SharedServers:
 
     def start(self, kinds):
         self.sandbox = Sandbox(self.run.temporary)
+        self.run.processes.spared.add(self.sandbox.watcher.pid)
         return servers.Servers(self.sandbox, kinds).environment()
 
     def close(self):
