@@ -55,10 +55,9 @@ class Subscription:
 
 class Shop(Semel):
     def __init__(self, folder, program=PROGRAM):
-        super().__init__(folder, program)
+        super().__init__(folder, program, tables=True)
         self.subscriptions = []
         self.backend.witness(TOPIC)
-        self.ok("init")
         self.script(TABLES)
 
     def script(self, text, database=None):

@@ -53,8 +53,7 @@ LINES_MAX, PROCESSOR_S = 400, 20.0  # of one drain of at most some dozens of eve
 
 class Walk:
     def __init__(self, folder, shape, seed):
-        self.semel, self.chance, self.more = Semel(folder), random.Random(seed), SHAPES[shape]
-        self.semel.ok("init")
+        self.semel, self.chance, self.more = Semel(folder, tables=True), random.Random(seed), SHAPES[shape]
         for statement in filter(str.strip, TABLES.split(";\n")):
             self.semel.sql(statement)
         self.semel.subscribe(*SCOPES, topic=TOPIC)

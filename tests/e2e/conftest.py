@@ -16,11 +16,12 @@ def bare(tmp_path):
 
 
 @pytest.fixture
-def semel(bare):
+def semel(tmp_path):
     """A folder with tables, as `semel init` makes them."""
-    bare.ok("init")
-    bare.subscribe("billing", "audit", "stock", "x")
-    return bare
+    semel = Semel(tmp_path, tables=True)
+    semel.subscribe("billing", "audit", "stock", "x")
+    yield semel
+    semel.close()
 
 
 @pytest.fixture

@@ -2,9 +2,11 @@
 """Which store and which broker a test runs on. SEMEL_TEST_MIX names them: STORE[-SOURCE]+BROKER, such as
 sqlite+local (the default), postgres+rabbitmq, postgres-cdc+rabbitmq. A test gets a database and a broker of its
 own, and says things once, in SQL that both stores understand; the few words that differ are here."""
+import hashlib
 import json
 import os
 import sqlite3
+import subprocess
 from pathlib import Path
 
 from brokers import BROKERS, fresh_name, servers
@@ -220,23 +222,25 @@ def has_table(database, name):
 class Backend:
     """The store and the broker of one test."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, program=None):
+        """program: has made the store's tables where `tables_are_there`."""
         self.folder, self.made = Path(folder), []
-        self.store = self.database("semel")
+        self.tables_are_there = bool(program) and (STORE, SOURCE) == ("postgres", "poll")
+        self.store = self.database("semel", database_with_tables(program) if self.tables_are_there else "")
         self.broker = BROKERS[BROKER](folder)
         self.made.append(self.broker)
 
-    def database(self, name):
-        """One more, without Semel's tables."""
+    def database(self, name, template=""):
+        """One more, without Semel's tables; template: with what that one has."""
         if STORE != "postgres":
             return self.folder / f"{name}.db"
         unique = fresh_name(name, "_")
-        alone(f"CREATE DATABASE {unique}")
+        copied = f" TEMPLATE {template} STRATEGY = FILE_COPY" if template else ""  # with no WAL that each slot's reader has to read
+        alone(f"CREATE DATABASE {unique}{copied}")
         made = Database(servers().postgres_url(unique))
         self.made.append(Dropped(unique))
-        connection = connect(made)
-        connection.script(FUNCTIONS)
-        connection.close()
+        if not template:
+            run_script(made, FUNCTIONS)
         return made
 
     def witness(self, topic):
@@ -267,6 +271,46 @@ class Backend:
     def close(self):
         while self.made:
             self.made.pop().close()
+
+
+def run_script(database, text):
+    connection = connect(database)
+    connection.script(text)
+    connection.close()
+
+
+def database_with_tables(program, made={}):  # noqa: B006: one for the process, on purpose
+    """The name of a PostgreSQL database that `init` of this program has made, to copy it: a tenth of the work of making the
+    tables again. The first who asks on a server makes it; the others wait for that."""
+    import psycopg2
+
+    name = "semel_tables_" + hashlib.sha256(str(program).encode()).hexdigest()[:12]
+    if made.get(name) == servers().told["postgres"]:
+        return name
+    connection = psycopg2.connect(servers().postgres_url("postgres"))
+    connection.autocommit = True
+    cursor = connection.cursor()
+    try:
+        cursor.execute("SELECT pg_advisory_lock(hashtext(%s))", (name,))
+        cursor.execute("SELECT 1 FROM pg_database WHERE datname = %s", (name,))
+        if not cursor.fetchone():
+            make_tables(program, cursor, name)
+    finally:
+        connection.close()
+    made[name] = servers().told["postgres"]
+    return name
+
+
+def make_tables(program, cursor, name):
+    """It has its name when it is complete."""
+    cursor.execute(f"DROP DATABASE IF EXISTS {name}_new WITH (FORCE)")
+    cursor.execute(f"CREATE DATABASE {name}_new")
+    database = Database(servers().postgres_url(f"{name}_new"))
+    run_script(database, FUNCTIONS)
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("SEMEL_")}
+    subprocess.run([program, "--store", database, "init"], env=environment, check=True, capture_output=True)
+    cursor.execute(f"ALTER DATABASE {name}_new ALLOW_CONNECTIONS false")
+    cursor.execute(f"ALTER DATABASE {name}_new RENAME TO {name}")
 
 
 class Dropped:

@@ -85,11 +85,14 @@ class Semel:
     """The program at work in one fresh folder, with a store and a broker of its own: files there,
     or what the mix has instead."""
 
-    def __init__(self, folder, program=PROGRAM):
+    def __init__(self, folder, program=PROGRAM, tables=False):
+        """tables: with those that `init` makes."""
         self.folder, self.program = Path(folder), program
-        self.backend, self.children = mix.Backend(folder), []
+        self.backend, self.children = mix.Backend(folder, program if tables else None), []
         self.store = self.backend.store
         self.broker = self.backend.broker.path if mix.BROKER == "local" else self.backend.broker
+        if tables and not self.backend.tables_are_there:
+            self.ok("init")
 
     def environment(self, extra=None):
         mine = {key: value for key, value in os.environ.items() if not key.startswith("SEMEL_")}
