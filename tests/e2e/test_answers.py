@@ -204,6 +204,7 @@ def test_the_audit_tells_what_was_done_before_the_broker_was_away(shop):
     assert (row["what"], row["outcome"]) == ("replay all", "failed: outage; done: 0 of 1")
 
 
+@pytest.mark.slow
 def test_replay_jobs_are_bounded_in_number_and_in_what_is_asked_for(shop):
     deliver(shop, *((str(number), str(number)) for number in range(5)))
     server = Server(shop)
@@ -277,6 +278,7 @@ def test_lists_of_large_events_are_bounded_whatever_is_asked_for(shop):
     assert peak(server.child) - before < 110
 
 
+@pytest.mark.slow
 @pytest.mark.anywhere
 def test_a_list_that_does_not_fit_ends_early_and_says_where_it_goes_on(shop):
     ids = bury(shop, 500, "{}", headers=json.dumps({"note": "h" * 3900}), reason="ä\u0001" * 3000)  # 20 kB of JSON each

@@ -228,6 +228,7 @@ def test_fewer_attempts_than_an_event_has_had_give_it_up_at_its_next_failure(sho
     assert (report["pending"], report["parked"]) == (1, 1)
 
 
+@pytest.mark.slow
 def test_consumers_of_other_settings_share_a_scope_and_every_effect_is_there_once(shop):
     """As in a rolling deployment: claims, holds and dead letters are in the store, and mean the same to both."""
     earlier = ("--poison", "skip", "--claim", "separate", "--attempts", "2", "--batch", "3")

@@ -222,6 +222,7 @@ def test_a_batch_line_of_100_mb_is_refused_by_its_number(semel):
     assert outbox(semel) == 0
 
 
+@pytest.mark.slow
 def test_the_largest_payload_is_taken(semel):
     (semel.folder / "large").write_bytes(b'"' + b"x" * (16 * MIB - 2) + b'"')
     semel.ok(*PUBLISH, "--payload", "@large")

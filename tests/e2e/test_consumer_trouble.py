@@ -132,6 +132,7 @@ def test_a_full_disk_is_waited_for(desk_at, disk_of, tmp_path, handler, way):
     desk.check_books(repeats=handler != "sql")
 
 
+@pytest.mark.slow
 def test_what_the_handler_writes_finds_no_room_and_costs_no_attempt(desk_at, disk_of, tmp_path):
     """The handler's own statement meets the full disk, not the claim."""
     disk = disk_of(16)

@@ -60,6 +60,7 @@ def test_the_screen_says_what_the_databases_say(bare):
     assert str(folder) in screen
 
 
+@pytest.mark.slow
 def test_it_survives_five_kills_and_skips_what_was_done(bare):
     screen = bare.ok("demo", "--dir", ".")
     assert "5 processes were killed" in screen
@@ -67,10 +68,12 @@ def test_it_survives_five_kills_and_skips_what_was_done(bare):
     assert skipped > 0
 
 
+@pytest.mark.slow
 def test_no_line_is_wider_than_a_terminal(bare):
     assert max(len(line) for line in bare.ok("demo", "--dir", ".").splitlines()) <= 80
 
 
+@pytest.mark.slow
 def test_colour_is_for_terminals_only(bare):
     assert "\033" not in bare.ok("demo", "--dir", ".")
     ours, theirs = pty.openpty()

@@ -50,6 +50,7 @@ def check_books(shop, count=60, aggregates=6):
     shop.ok("verify")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [kafka_mock.OUT_OF_ORDER, kafka_mock.UNKNOWN_PRODUCER],
                          ids=["out of order", "unknown producer"])
 def test_a_producer_that_is_broken_is_made_anew_and_nothing_is_lost_or_overtaken(shop, kafka, error):
@@ -59,6 +60,7 @@ def test_a_producer_that_is_broken_is_made_anew_and_nothing_is_lost_or_overtaken
     check_books(shop)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [kafka_mock.NOT_LEADER, kafka_mock.NOT_ENOUGH_REPLICAS], ids=["not leader", "few replicas"])
 def test_what_passes_by_itself_costs_no_attempt(shop, kafka, error):
     load(shop)
@@ -67,6 +69,7 @@ def test_what_passes_by_itself_costs_no_attempt(shop, kafka, error):
     check_books(shop)
 
 
+@pytest.mark.slow
 def test_a_batch_that_was_refused_for_now_is_not_believed_to_be_there(shop, kafka):
     """Were a later batch on its way too, and taken, librdkafka would take the first for confirmed as well."""
     load(shop)
@@ -94,6 +97,7 @@ def load_more(shop):
         shop.publish("--payload", json.dumps({"number": number}), aggregate=f"order:ord-{number % 6}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [kafka_mock.TOPIC_UNAUTHORIZED, kafka_mock.TOO_LARGE], ids=["unauthorized", "too large"])
 def test_an_answer_about_the_event_is_a_dead_letter(shop, kafka, error):
     shop.publish(aggregate="order:ord-1")

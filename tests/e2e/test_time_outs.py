@@ -29,6 +29,7 @@ def processed(shop):
     return shop.sql("SELECT count(*) FROM semel_inbox WHERE scope = 'billing' AND status = 'PROCESSED'")[0][0]
 
 
+@pytest.mark.slow
 @pytest.mark.core
 @pytest.mark.parametrize("concurrency", ["1", "4"])
 def test_an_event_whose_call_always_hangs_is_given_up_and_the_others_flow(shop, concurrency):
@@ -63,6 +64,7 @@ def test_while_every_call_hangs_no_attempt_is_spent(shop):
     assert processed(shop) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["--exec", "--pipe"])
 def test_a_program_that_hangs_over_one_event_does_not_hold_the_others(shop, kind):
     program = {
