@@ -2,7 +2,7 @@
 """The stages of the test command, and the order in which they run.
 
 Stages that wait (for servers, leases, time-outs) and stages that compute (compilers, the model, fuzz programs) run
-beside each other, so that two processors are busy: there are two lanes, each of which takes its stages one by one. A
+beside each other, so that two processors are busy: there are some lanes, each of which takes its stages one by one. A
 stage that needs the program waits for the stage `build`.
 """
 import argparse
@@ -375,9 +375,11 @@ STAGES = (
 )
 # Stages that look at build-test need it built, some of them with the planted bugs.
 NEED_BUILD = {"unit", "contract", "docs", "e2e", "examples", "chaos", "mixes", "outages", "tidy"}
+AFTER_BUILD = NEED_BUILD | {"asan"}  # which does not need it, but most of the run does, and has the processors first
 NEED_PLANTED = {"chaos", "model"}
-# Stages of a lane follow each other; the lanes run side by side. All others are in one lane, with the compilers.
-LANES = {"checks": "checks"} | dict.fromkeys(("e2e", "mixes", "outages", "model-servers", "soak"), "waiting")
+# Stages of a lane follow each other; the lanes run side by side. All others are in one lane, with the first build.
+LANES = {"checks": "checks"} | dict.fromkeys(("e2e", "mixes", "outages", "model-servers", "soak"), "mixes")
+LANES |= dict.fromkeys(("asan", "servers", "tsan", "fuzz", "fuzz-long"), "sanitizers")
 
 
 def parse_arguments():
@@ -427,7 +429,7 @@ def run_stage(run, name, function):
 
 def run_lane(run, stages, built):
     for name, function, *_ in stages:
-        while name in NEED_BUILD and not built.wait(0.1):
+        while name in AFTER_BUILD and not built.wait(0.1):
             if run.ending.is_set():
                 return
         if run.ending.is_set():
@@ -439,8 +441,10 @@ def run_lane(run, stages, built):
 
 def run_stages(run, stages):
     built, lanes = threading.Event(), {}
+    if "build" not in {stage[0] for stage in stages}:
+        built.set()
     for stage in stages:
-        lanes.setdefault(LANES.get(stage[0], "computing"), []).append(stage)
+        lanes.setdefault(LANES.get(stage[0], "build"), []).append(stage)
     threads = [threading.Thread(target=run_lane, args=(run, lane, built)) for lane in lanes.values()]
     for thread in threads:
         thread.start()
