@@ -7,9 +7,9 @@
  * identified by records:
  *
  * - An anchor is an offset and a hash of the record there. A commit carries two
- *   (commit_metadata.c), and the offset store has one: they have to be found before anything of an
+ *   (record.c), and the offset store has one: they have to be found before anything of an
  *   assigned partition is delivered.
- * - While a partition is read, the anchor that was found last is looked for again from time to
+ * - While a partition is read, the anchor that was found last is searched for again from time to
  *   time, and the newest acked record becomes the next one: so a log that was replaced between two
  *   checks is noticed, even when records of the new one have been read meanwhile.
  * - An anchor below the log's beginning, or in a gap of a compacted topic, proves nothing: the next
@@ -42,8 +42,8 @@ static const char vanished[] =
 
 /* ---- anchors --------------------------------------------------------------------------------- */
 
-struct semel_anchor semel_kafka_anchor_of(const struct semel_kafka *kafka,
-					  const rd_kafka_message_t *message)
+static struct semel_anchor anchor_of(const struct semel_kafka *kafka,
+				     const rd_kafka_message_t *message)
 {
 	struct semel_text id = semel_kafka_header(kafka, message, "ce_id");
 	if (!id.data)
@@ -61,7 +61,7 @@ void semel_kafka_anchor_record(const struct semel_kafka *kafka,
 {
 	if (message->offset <= assignment->last_acked.offset)
 		return;
-	assignment->last_acked = semel_kafka_anchor_of(kafka, message);
+	assignment->last_acked = anchor_of(kafka, message);
 	if (assignment->verified.offset < 0)
 		assignment->verified = assignment->last_acked;
 }
@@ -240,7 +240,7 @@ static semel_status check_record(struct semel_kafka *kafka,
 	if (message->offset < expected->anchor.offset)
 		return check_end(kafka, assignment, error);
 	if (expected->from_offset_store ? !matches_stored_anchor(kafka, assignment, message, hash)
-					: semel_kafka_anchor_of(kafka, message).hash != hash)
+					: anchor_of(kafka, message).hash != hash)
 		return semel_kafka_log_replaced(kafka, assignment, replaced, error);
 	accept_first(assignment);
 	return SEMEL_OK;

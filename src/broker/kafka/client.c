@@ -225,6 +225,8 @@ semel_status semel_kafka_producer_make(struct semel_kafka *kafka, semel_error *e
 static void abort_transaction(struct semel_kafka *kafka)
 {
 	int64_t until_ms = semel_steady_ms(kafka->env) + ABORT_MS;
+	if (!kafka->transaction.begun || kafka->lost || kafka->fatal_status != SEMEL_OK)
+		return;
 	while (kafka->library->outq_len(kafka->producer) > 0 &&
 	       semel_steady_ms(kafka->env) < until_ms)
 		semel_kafka_producer_serve(kafka, 20);
@@ -239,8 +241,7 @@ void semel_kafka_producer_free(struct semel_kafka *kafka)
 	if (!kafka->producer)
 		return;
 	library->purge(kafka->producer, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT);
-	if (kafka->transaction.begun && !kafka->lost && kafka->fatal_status == SEMEL_OK)
-		abort_transaction(kafka);
+	abort_transaction(kafka);
 	for (size_t i = 0; i < kafka->topic_count; i++) {
 		if (kafka->topics[i].handle)
 			library->topic_destroy(kafka->topics[i].handle);

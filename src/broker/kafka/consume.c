@@ -1,18 +1,247 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fetching and acking.
+/* What was read of the partitions that are assigned to us: fetched, acked, delivered again.
  *
+ * - The unacked records of a partition are those that were read, in the order of their offsets,
+ *   from the first one that is not acked. A record stays in memory until it is acked, so that it
+ *   can be delivered again.
+ * - The position moves over acked records only; so all that is committed was acked.
+ * - Assignments are numbered; what was fetched in an earlier one can no longer be acked.
  * - The caller has prefetch deliveries at most. What librdkafka has read ahead waits in its queues,
  *   which are bounded; it stops reading when they are full.
- * - A record of a retry topic is kept back until it is due, and all behind it.
+ * - A record of a retry topic is held back until it is due, and all behind it.
  * - A delivery's tag has the number of its assignment (32 bits) and its epoch (32).
  */
 #include "base/error.h"
 #include "broker/kafka/kafka.h"
 #include "observe/log.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
-#define CHUNK 256
+#define ANCHOR_EVERY 64 /* records, where more are read than are acked */
+#define CHUNK        256
+
+/* ---- finding and making ---------------------------------------------------------------------- */
+
+struct semel_kafka_assignment *semel_kafka_assignment_find(struct semel_kafka *kafka,
+							   const char *topic, int32_t partition)
+{
+	for (uint32_t i = 0; i < kafka->assignment_count; i++)
+		if (kafka->assignments[i].partition == partition &&
+		    strcmp(kafka->assignments[i].topic, topic) == 0)
+			return &kafka->assignments[i];
+	return NULL;
+}
+
+static struct semel_kafka_assignment *make_assignment(struct semel_kafka *kafka, const char *topic,
+						      int32_t partition)
+{
+	size_t length;
+	const char *own = semel_kafka_own_name(kafka, topic);
+	uint32_t tier = semel_kafka_tier_of(kafka, own, &length);
+	struct semel_kafka_assignment *assignments = realloc(
+		kafka->assignments, (kafka->assignment_count + 1) * sizeof(kafka->assignments[0]));
+	if (!assignments)
+		return NULL;
+	kafka->assignments = assignments;
+	struct semel_kafka_assignment *assignment = &assignments[kafka->assignment_count];
+	*assignment = (struct semel_kafka_assignment){ .topic = strdup(topic),
+						       .event_topic = strndup(own, length),
+						       .tier = tier,
+						       .partition = partition };
+	if (assignment->topic && assignment->event_topic) {
+		kafka->assignment_count++;
+		return assignment;
+	}
+	free(assignment->topic);
+	free(assignment->event_topic);
+	return NULL;
+}
+
+/* Its records go to a queue of their own, so that they are read on demand. This has to be set
+ * before the partition is assigned. */
+struct semel_kafka_assignment *semel_kafka_assignment_start(struct semel_kafka *kafka,
+							    const rd_kafka_topic_partition_t *entry,
+							    int64_t redelivered_to)
+{
+	struct semel_kafka_assignment *assignment =
+		semel_kafka_assignment_find(kafka, entry->topic, entry->partition);
+	if (!assignment)
+		assignment = make_assignment(kafka, entry->topic, entry->partition);
+	rd_kafka_queue_t *queue =
+		assignment ? kafka->library->queue_get_partition(kafka->consumer, entry->topic,
+								 entry->partition)
+			   : NULL;
+	if (!queue)
+		return NULL;
+	kafka->library->queue_forward(queue, NULL);
+	if (kafka->wake)
+		semel_kafka_notify_on(kafka, queue);
+	assignment->queue = queue;
+	assignment->owned = true;
+	assignment->releasing = false;
+	assignment->epoch++;
+	assignment->position = assignment->next_offset = entry->offset;
+	assignment->committed = redelivered_to >= 0 ? entry->offset : -1;
+	assignment->fetched_to = assignment->redelivered_to =
+		redelivered_to >= 0 ? redelivered_to : 0;
+	assignment->due_ms = 0;
+	assignment->committed_ms = semel_steady_ms(kafka->env);
+	assignment->last_acked = assignment->verified = assignment->candidate = SEMEL_ANCHOR_NONE;
+	assignment->expected_count = 0;
+	assignment->requested = assignment->unverified = false;
+	return assignment;
+}
+
+void semel_kafka_assignment_clear(struct semel_kafka *kafka,
+				  struct semel_kafka_assignment *assignment)
+{
+	for (size_t i = 0; i < assignment->length; i++)
+		if (assignment->unacked[assignment->start + i].message)
+			kafka->library->message_destroy(
+				assignment->unacked[assignment->start + i].message);
+	assignment->epoch++;
+	assignment->start = assignment->length = assignment->next = 0;
+	assignment->fetched_count = 0;
+	assignment->fetched_bytes = 0;
+	assignment->due_ms = 0;
+	assignment->expected_count = 0;
+	assignment->requested = assignment->unverified = false;
+}
+
+void semel_kafka_assignment_end(struct semel_kafka *kafka,
+				struct semel_kafka_assignment *assignment)
+{
+	semel_kafka_assignment_clear(kafka, assignment);
+	if (assignment->queue) {
+		semel_kafka_notify_off(kafka, assignment->queue);
+		kafka->library->queue_destroy(assignment->queue);
+	}
+	if (assignment->owned && assignment->tier == 0 && kafka->offset_store)
+		kafka->offset_store->release(kafka->offset_store->user, assignment->event_topic,
+					     assignment->partition);
+	assignment->queue = NULL;
+	assignment->owned = assignment->releasing = false;
+}
+
+void semel_kafka_assignments_free(struct semel_kafka *kafka)
+{
+	for (uint32_t i = 0; i < kafka->assignment_count; i++) {
+		free(kafka->assignments[i].topic);
+		free(kafka->assignments[i].event_topic);
+		free(kafka->assignments[i].unacked);
+	}
+	free(kafka->assignments);
+}
+
+/* ---- unacked --------------------------------------------------------------------------------- */
+
+static bool make_room(struct semel_kafka_assignment *assignment)
+{
+	if (assignment->start + assignment->length < assignment->capacity)
+		return true;
+	if (assignment->start > assignment->capacity / 2) {
+		memmove(assignment->unacked, assignment->unacked + assignment->start,
+			assignment->length * sizeof(assignment->unacked[0]));
+		assignment->start = 0;
+		return true;
+	}
+	size_t capacity = assignment->capacity ? assignment->capacity * 2 : 64;
+	struct semel_kafka_unacked *unacked =
+		realloc(assignment->unacked, capacity * sizeof(unacked[0]));
+	if (!unacked)
+		return false;
+	assignment->unacked = unacked;
+	assignment->capacity = capacity;
+	return true;
+}
+
+static bool add_unacked(struct semel_kafka_assignment *assignment, rd_kafka_message_t *message,
+			int64_t offset)
+{
+	if (!make_room(assignment))
+		return false;
+	assignment->unacked[assignment->start + assignment->length++] =
+		(struct semel_kafka_unacked){ .offset = offset,
+					      .message = message,
+					      .redelivered = offset < assignment->redelivered_to };
+	assignment->next_offset = offset + 1;
+	return true;
+}
+
+static void advance_position(struct semel_kafka_assignment *assignment)
+{
+	while (assignment->length > 0 && !assignment->unacked[assignment->start].message) {
+		assignment->position = assignment->unacked[assignment->start].offset + 1;
+		assignment->start++;
+		assignment->length--;
+		if (assignment->next > 0)
+			assignment->next--;
+	}
+	if (assignment->length == 0)
+		assignment->start = assignment->next = 0;
+}
+
+static struct semel_kafka_unacked *unacked_at(struct semel_kafka_assignment *assignment,
+					      int64_t offset)
+{
+	size_t low = 0, high = assignment->length;
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		if (assignment->unacked[assignment->start + middle].offset < offset)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	if (low == assignment->length ||
+	    assignment->unacked[assignment->start + low].offset != offset)
+		return NULL;
+	return &assignment->unacked[assignment->start + low];
+}
+
+static uint64_t bytes_of(const struct semel_kafka_unacked *unacked)
+{
+	return unacked->message->len + unacked->message->key_len + sizeof(struct semel_delivery);
+}
+
+static bool ack_record(struct semel_kafka *kafka, struct semel_kafka_assignment *assignment,
+		       int64_t offset)
+{
+	struct semel_kafka_unacked *unacked = unacked_at(assignment, offset);
+	if (!unacked || !unacked->fetched)
+		return false;
+	assignment->fetched_bytes -= bytes_of(unacked);
+	if (unacked == &assignment->unacked[assignment->start + assignment->length - 1] ||
+	    offset % ANCHOR_EVERY == 0)
+		semel_kafka_anchor_record(kafka, assignment, unacked->message);
+	kafka->library->message_destroy(unacked->message);
+	unacked->message = NULL;
+	unacked->fetched = false;
+	assignment->fetched_count--;
+	return true;
+}
+
+static void rewind_assignment(struct semel_kafka_assignment *assignment)
+{
+	for (size_t i = 0; i < assignment->length; i++) {
+		struct semel_kafka_unacked *unacked = &assignment->unacked[assignment->start + i];
+		unacked->redelivered = unacked->redelivered || unacked->fetched;
+		unacked->fetched = false;
+	}
+	assignment->fetched_count = 0;
+	assignment->fetched_bytes = 0;
+	assignment->next = 0;
+}
+
+uint64_t semel_kafka_assignment_acked_ahead(const struct semel_kafka_assignment *assignment)
+{
+	uint64_t count = 0;
+	for (size_t i = 0; i < assignment->length; i++)
+		count += assignment->unacked[assignment->start + i].message == NULL;
+	return count;
+}
 
 static uint64_t make_tag(uint32_t at, uint32_t epoch)
 {
@@ -26,9 +255,9 @@ static bool advance_to_end(struct semel_kafka_assignment *assignment, int64_t of
 {
 	if (offset <= assignment->next_offset)
 		return true;
-	if (!semel_kafka_assignment_add(assignment, NULL, offset - 1))
+	if (!add_unacked(assignment, NULL, offset - 1))
 		return false;
-	semel_kafka_assignment_advance(assignment);
+	advance_position(assignment);
 	return true;
 }
 
@@ -70,7 +299,7 @@ static semel_status take_message(struct semel_kafka *kafka,
 	if (!err && is_of_another_scope(kafka, assignment, message)) {
 		added = advance_to_end(assignment, message->offset + 1);
 	} else if (!err) {
-		added = semel_kafka_assignment_add(assignment, message, message->offset);
+		added = add_unacked(assignment, message, message->offset);
 		if (added)
 			return SEMEL_OK;
 	} else if (err == RD_KAFKA_RESP_ERR__PARTITION_EOF) {
@@ -100,12 +329,11 @@ static semel_status read_more(struct semel_kafka *kafka, struct semel_kafka_assi
 	semel_status status = SEMEL_OK;
 	ssize_t got = kafka->library->consume_batch_queue(assignment->queue, 0, messages,
 							  count < CHUNK ? count : CHUNK);
-	for (ssize_t i = 0; i < got; i++) {
-		if (status == SEMEL_OK)
-			status = take_message(kafka, assignment, messages[i], error);
-		else
-			kafka->library->message_destroy(messages[i]);
-	}
+	ssize_t taken = 0;
+	while (taken < got && status == SEMEL_OK)
+		status = take_message(kafka, assignment, messages[taken++], error);
+	while (taken < got)
+		kafka->library->message_destroy(messages[taken++]);
 	return status;
 }
 
@@ -160,7 +388,7 @@ static semel_status fetch_ready(struct semel_kafka *kafka,
 		assignment->fetched_count++;
 		assignment->next++;
 		assignment->due_ms = 0;
-		uint64_t bytes = semel_kafka_unacked_bytes(unacked);
+		uint64_t bytes = bytes_of(unacked);
 		assignment->fetched_bytes += bytes;
 		batch->count++;
 		batch->room -= bytes < batch->room ? bytes : batch->room;
@@ -277,14 +505,13 @@ semel_status semel_kafka_ack(struct semel_broker *broker, const struct semel_del
 		uint32_t at = (uint32_t)(deliveries[i].tag >> 32);
 		if (at < kafka->assignment_count && kafka->assignments[at].owned &&
 		    kafka->assignments[at].epoch == (uint32_t)deliveries[i].tag)
-			(void)semel_kafka_assignment_ack(kafka, &kafka->assignments[at],
-							 deliveries[i].offset);
+			(void)ack_record(kafka, &kafka->assignments[at], deliveries[i].offset);
 		else
 			late = true;
 	}
 	for (uint32_t i = 0; i < kafka->assignment_count; i++)
 		if (kafka->assignments[i].owned)
-			semel_kafka_assignment_advance(&kafka->assignments[i]);
+			advance_position(&kafka->assignments[i]);
 	semel_kafka_group_commit(kafka, false);
 	if (late)
 		return semel_error_set(error, SEMEL_LEASE_LOST,
@@ -299,6 +526,6 @@ semel_status semel_kafka_rewind(struct semel_broker *broker, semel_error *error)
 	(void)error;
 	for (uint32_t i = 0; i < kafka->assignment_count; i++)
 		if (kafka->assignments[i].owned)
-			semel_kafka_assignment_rewind(&kafka->assignments[i]);
+			rewind_assignment(&kafka->assignments[i]);
 	return SEMEL_OK;
 }

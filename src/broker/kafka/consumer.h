@@ -1,26 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The consumer: partitions come and go, records are fetched and acked, offsets are committed.
  *
- *   subscribe.c        the topics of a subscription, its start offsets, joining the group
- *   group.c            rebalances and commits
- *   group_join.c       is a request to join the group unanswered?
- *   assignment.c       one partition: what was read and is not acked
- *   consume.c          fetch, ack, rewind
- *   read.c             a record as a delivery
- *   start_offset.c     where a subscription begins in a partition without an offset
- *   commit_metadata.c  the text that a commit carries
- *   anchor.c           is it still the same log?
+ *   subscribe.c  the topics of a subscription, its start offsets, joining the group
+ *   group.c      rebalances and commits
+ *   consume.c    what was read of a partition: fetch, ack, rewind
+ *   record.c     a record as a delivery, and the metadata of a commit
+ *   anchor.c     is it still the same log?
  *
  * To change here: an assignment starts and ends in group.c only, with the group's consent. The
- * position moves in assignment.c only, over acked records; nothing else is ever committed. All of
- * it runs on the caller's thread, but for the two flags of semel_kafka_group_join. */
+ * position moves in consume.c only, over acked records; nothing else is ever committed. All of
+ * it runs on the caller's thread, but for the two flags of its struct semel_kafka_group_join. */
 #ifndef SEMEL_BROKER_KAFKA_CONSUMER_H
 #define SEMEL_BROKER_KAFKA_CONSUMER_H
 
 #include "broker/broker.h"
 #include "broker/kafka/library.h"
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -74,14 +69,7 @@ struct semel_kafka_assignment {
 	bool unverified;         /* nothing is delivered before they are found */
 };
 
-/* What librdkafka's threads record of a consumer: see group_join.c. */
-struct semel_kafka_group_join {
-	const struct semel_kafka_library *library;
-	atomic_bool in_progress;
-	atomic_bool answered; /* a request to join was, once */
-};
-
-/* ---- assignment.c ---- */
+/* ---- consume.c ---- */
 
 /* NULL: it was never assigned to us. */
 struct semel_kafka_assignment *semel_kafka_assignment_find(struct semel_kafka *kafka,
@@ -97,17 +85,6 @@ void semel_kafka_assignment_clear(struct semel_kafka *kafka,
 /* The same, and it is no longer ours. */
 void semel_kafka_assignment_end(struct semel_kafka *kafka,
 				struct semel_kafka_assignment *assignment);
-/* A record (message NULL: something that needs no ack) was read. False: no memory. */
-bool semel_kafka_assignment_add(struct semel_kafka_assignment *assignment,
-				rd_kafka_message_t *message, int64_t offset);
-/* False: the caller does not have it. */
-bool semel_kafka_assignment_ack(struct semel_kafka *kafka,
-				struct semel_kafka_assignment *assignment, int64_t offset);
-/* Moves the position over what is acked. */
-void semel_kafka_assignment_advance(struct semel_kafka_assignment *assignment);
-void semel_kafka_assignment_rewind(struct semel_kafka_assignment *assignment);
-/* What it counts against prefetch_bytes. */
-uint64_t semel_kafka_unacked_bytes(const struct semel_kafka_unacked *unacked);
 /* How many are acked ahead of one that is not. */
 uint64_t semel_kafka_assignment_acked_ahead(const struct semel_kafka_assignment *assignment);
 void semel_kafka_assignments_free(struct semel_kafka *kafka);
@@ -124,15 +101,13 @@ semel_status semel_kafka_group_commit_now(struct semel_kafka *kafka, semel_error
 semel_status semel_kafka_group_add_retry_topics(struct semel_kafka *kafka, semel_error *error);
 void semel_kafka_group_leave(struct semel_kafka *kafka);
 
-/* ---- group_join.c ---- */
-
-/* Of the consumer that is about to be made. */
+/* Of the consumer that is about to be made: its requests to join are observed. */
 semel_status semel_kafka_group_join_watch(struct semel_kafka *kafka, rd_kafka_conf_t *conf,
 					  semel_error *error);
+/* A request to join the group is unanswered. */
 bool semel_kafka_group_join_in_progress(const struct semel_kafka *kafka);
-bool semel_kafka_group_join_was_answered(const struct semel_kafka *kafka);
 
-/* ---- read.c ---- */
+/* ---- record.c ---- */
 
 /* The record as a delivery, in the arena. False: no memory. */
 bool semel_kafka_read_record(struct semel_kafka *kafka,
@@ -145,8 +120,6 @@ int64_t semel_kafka_due_of(const struct semel_kafka *kafka, const rd_kafka_messa
 struct semel_text semel_kafka_header(const struct semel_kafka *kafka,
 				     const rd_kafka_message_t *message, const char *name);
 
-/* ---- commit_metadata.c ---- */
-
 #define SEMEL_KAFKA_COMMIT_METADATA_SIZE 160
 void semel_kafka_commit_metadata_write(const struct semel_kafka_assignment *assignment,
 				       int64_t fetched_to,
@@ -156,18 +129,9 @@ void semel_kafka_commit_metadata_write(const struct semel_kafka_assignment *assi
 int64_t semel_kafka_commit_metadata_read(const rd_kafka_topic_partition_t *entry,
 					 struct semel_anchor anchors_out[2], uint32_t *count_out);
 
-/* ---- start_offset.c ---- */
-
-/* Entries without an offset get the one at which the subscription begins. */
-semel_status semel_kafka_set_start_offsets(struct semel_kafka *kafka,
-					   rd_kafka_topic_partition_list_t *partitions,
-					   semel_error *error);
-
 /* ---- anchor.c ---- */
 
 #define SEMEL_KAFKA_CHECK_MS 10000
-struct semel_anchor semel_kafka_anchor_of(const struct semel_kafka *kafka,
-					  const rd_kafka_message_t *message);
 /* It has to be found before anything of the assignment is delivered. */
 void semel_kafka_anchor_expect(struct semel_kafka_assignment *assignment,
 			       struct semel_anchor anchor, bool from_offset_store);
@@ -188,6 +152,10 @@ void semel_kafka_anchor_close(struct semel_kafka *kafka);
 
 /* ---- subscribe.c ---- */
 
+/* Entries without an offset get the one at which the subscription begins. */
+semel_status semel_kafka_set_start_offsets(struct semel_kafka *kafka,
+					   rd_kafka_topic_partition_list_t *partitions,
+					   semel_error *error);
 /* CONFIG when the subscription selects by routing key. */
 semel_status semel_kafka_check_bind(const struct semel_subscribe_options *options,
 				    semel_error *error);

@@ -89,8 +89,7 @@ bool semel_kafka_choose_partition(struct semel_kafka *kafka, const struct semel_
 	return make_room(&kafka->topics[inflight->topic]);
 }
 
-/* ---- the first record --------------------------------------------------------------------------
- */
+/* ---- the first record ------------------------------------------------------------------------ */
 
 static bool is_known(const struct semel_kafka *kafka, const struct semel_kafka_partition *partition)
 {

@@ -6,7 +6,10 @@
  * - A revoked partition is read no further, and released when the caller has nothing of it and its
  *   position is committed: the next owner begins behind what was acked.
  * - A partition that was lost (this member was silent for too long) is ended at once.
- * - A commit carries the position, and the text of commit_metadata.c.
+ * - A commit carries the position, and the metadata of record.c.
+ * - A commit that is sent while a request to join is unanswered waits behind it, and then belongs
+ *   to an old generation; librdkafka takes that for the loss of all partitions. It does not report
+ *   when it joins, but its requests can be observed. Commits wait until the join is answered.
  * - Kafka forgets the offsets of topics to which no member of the group is subscribed, as the retry
  *   topics are (KIP-211). They are committed again with every rebalance, and every hour.
  * - One commit is unanswered at a time, and there are ten in a second at most unless there is
@@ -18,6 +21,7 @@
 #include "observe/log.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,6 +33,98 @@
 #define TOPICS_PER_CALL  4 /* are checked in one call */
 #define RECOMMIT_MS      3000
 #define REFRESH_MS       ((int64_t)60 * 60 * 1000)
+
+/* ---- requests to join ------------------------------------------------------------------------ */
+
+/* What librdkafka's threads record of a consumer, which may outlive the broker connection: see
+ * semel_kafka_group_leave. */
+struct semel_kafka_group_join {
+	const struct semel_kafka_library *library;
+	atomic_bool in_progress;
+	atomic_bool answered; /* a request to join was, once */
+};
+
+enum { JOIN_GROUP = 11, SYNC_GROUP = 14 }; /* Kafka's numbers of these requests */
+
+static void record_request(struct semel_kafka_group_join *group_join, int16_t request,
+			   bool in_progress)
+{
+	if (request == JOIN_GROUP || request == SYNC_GROUP)
+		atomic_store(&group_join->in_progress, in_progress);
+	if (request == JOIN_GROUP && !in_progress)
+		atomic_store(&group_join->answered, true);
+}
+
+/* On librdkafka's threads. */
+static rd_kafka_resp_err_t request_sent(rd_kafka_t *client, int fd, const char *broker,
+					int32_t broker_id, int16_t request, int16_t version,
+					int32_t number, size_t size, void *user)
+{
+	(void)client;
+	(void)fd;
+	(void)broker;
+	(void)broker_id;
+	(void)version;
+	(void)number;
+	(void)size;
+	record_request(user, request, true);
+	return RD_KAFKA_RESP_ERR_NO_ERROR;
+}
+
+static rd_kafka_resp_err_t request_answered(rd_kafka_t *client, int fd, const char *broker,
+					    int32_t broker_id, int16_t request, int16_t version,
+					    int32_t number, size_t size, int64_t took_us,
+					    rd_kafka_resp_err_t err, void *user)
+{
+	(void)client;
+	(void)fd;
+	(void)broker;
+	(void)broker_id;
+	(void)version;
+	(void)number;
+	(void)size;
+	(void)took_us;
+	(void)err;
+	record_request(user, request, false);
+	return RD_KAFKA_RESP_ERR_NO_ERROR;
+}
+
+static rd_kafka_resp_err_t observe_requests(rd_kafka_t *client, const rd_kafka_conf_t *conf,
+					    void *user, char *text, size_t size)
+{
+	const struct semel_kafka_group_join *group_join = user;
+	const struct semel_kafka_library *library = group_join->library;
+	(void)conf;
+	(void)text;
+	(void)size;
+	rd_kafka_resp_err_t err =
+		library->interceptor_add_on_request_sent(client, "semel", request_sent, user);
+	return err ? err
+		   : library->interceptor_add_on_response_received(client, "semel",
+								   request_answered, user);
+}
+
+semel_status semel_kafka_group_join_watch(struct semel_kafka *kafka, rd_kafka_conf_t *conf,
+					  semel_error *error)
+{
+	kafka->group_join = calloc(1, sizeof(*kafka->group_join));
+	if (!kafka->group_join)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a subscription");
+	kafka->group_join->library = kafka->library;
+	(void)kafka->library->conf_interceptor_add_on_new(conf, "semel", observe_requests,
+							  kafka->group_join);
+	return SEMEL_OK;
+}
+
+bool semel_kafka_group_join_in_progress(const struct semel_kafka *kafka)
+{
+	return kafka->group_join && atomic_load(&kafka->group_join->in_progress);
+}
+
+static bool is_join_answered(const struct semel_kafka *kafka)
+{
+	return kafka->group_join && atomic_load(&kafka->group_join->answered);
+}
 
 /* ---- commits --------------------------------------------------------------------------------- */
 
@@ -93,7 +189,7 @@ static rd_kafka_topic_partition_list_t *list_uncommitted(struct semel_kafka *kaf
 	return list;
 }
 
-/* Not while one rebalance may follow the other: see group_join.c. */
+/* Not while one rebalance may follow the other. */
 static void recommit_retry_topics(struct semel_kafka *kafka)
 {
 	if (kafka->recommit_ms == 0 || semel_steady_ms(kafka->env) < kafka->recommit_ms)
@@ -121,7 +217,7 @@ static bool is_stale_member(rd_kafka_resp_err_t err)
 	       err == RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS;
 }
 
-/* A commit during a rebalance would fail, and worse: see group_join.c. */
+/* A commit during a rebalance would fail, or lose all partitions. */
 static void await_rebalance(struct semel_kafka *kafka)
 {
 	int64_t until_ms = semel_steady_ms(kafka->env) + JOIN_MS;
@@ -510,13 +606,12 @@ static bool can_close(struct semel_kafka *kafka)
 {
 	int64_t until_ms = semel_steady_ms(kafka->env) + SEMEL_KAFKA_CALL_MS;
 	while (kafka->consumer_queue && !kafka->assigned &&
-	       (!kafka->lost || semel_kafka_group_join_was_answered(kafka)) &&
+	       (!kafka->lost || is_join_answered(kafka)) &&
 	       semel_steady_ms(kafka->env) < until_ms) {
 		semel_sleep_us(2000);
 		(void)semel_kafka_group_serve(kafka, NULL);
 	}
-	return !kafka->consumer_queue || kafka->assigned ||
-	       !semel_kafka_group_join_was_answered(kafka);
+	return !kafka->consumer_queue || kafka->assigned || !is_join_answered(kafka);
 }
 
 /* An unreachable cluster gets no request to leave. */

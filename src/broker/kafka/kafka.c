@@ -1,15 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The Kafka broker: opening, closing, and the table of its functions. */
 #include "broker/kafka/kafka.h"
-
+#include "base/dynamic.h"
 #include "base/error.h"
+#include "broker/kafka/library.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #define ARENA_BLOCK (64 * 1024)
+
+/* ---- librdkafka, which is never linked: see base/dynamic.h ----------------------------------- */
+
+#define ROW(member) { "rd_kafka_" #member, offsetof(struct semel_kafka_library, member) },
+
+static const struct semel_dynamic_symbol symbols[] = { SEMEL_KAFKA_FUNCTIONS(ROW) };
+
+static const char *const names[] = { "librdkafka.so.1", "librdkafka.so", NULL };
+
+static const struct semel_dynamic_library librdkafka = {
+	.names = names,
+	.needed_for = "a Kafka broker",
+	.package = "librdkafka1",
+	.symbols = symbols,
+	.symbol_count = sizeof symbols / sizeof *symbols,
+};
+
+static struct semel_kafka_library table; /* constant once it was loaded */
+static bool loaded;
+
+semel_status semel_kafka_library_get(const struct semel_kafka_library **library_out,
+				     semel_error *error)
+{
+	*library_out = &table;
+	return semel_dynamic_load_once(&librdkafka, &table, &loaded, error);
+}
+
+/* ---- the driver ------------------------------------------------------------------------------ */
 
 static void kafka_close(struct semel_broker *broker)
 {

@@ -7,16 +7,14 @@
  *
  * The parts, each with a header that says what may be changed there:
  *
- *   settings.h      the URL
- *   library.h       librdkafka's functions, loaded at run time
- *   client.h        clients, the state of the cluster, calls that wait for an answer
- *   topics.h        topics and their names
- *   producer.h      from publish to an outcome
- *   consumer.h      assignments, fetch, ack, commits
- *   backlog_scan.h  what waits
+ *   library.h   librdkafka's functions, loaded at run time
+ *   client.h    clients, the state of the cluster, calls that wait for an answer
+ *   topics.h    topics and their names
+ *   producer.h  from publish to an outcome
+ *   consumer.h  assignments, fetch, ack, commits
  *
- * and, with no state of their own: kafka.c (open, close, the table), requeue.c, dead_letter.c,
- * inspect.c, compare.c, examine.c, remove.c.
+ * and, with no state of their own: kafka.c (open, close, the table), settings.c (the URL: a new
+ * parameter needs a row there and docs/kafka.md), requeue.c, inspect.c, examine.c, remove.c.
  *
  * To change here: a field belongs to the part whose name is above it; other parts may read it. */
 #ifndef SEMEL_BROKER_KAFKA_KAFKA_H
@@ -24,16 +22,41 @@
 
 #include "base/buffer.h"
 #include "broker/broker.h"
-#include "broker/kafka/backlog_scan.h"
 #include "broker/kafka/client.h"
 #include "broker/kafka/consumer.h"
 #include "broker/kafka/library.h"
 #include "broker/kafka/producer.h"
-#include "broker/kafka/settings.h"
 #include "broker/kafka/topics.h"
 
 #include <stdbool.h>
 #include <stdint.h>
+
+/* ---- what a kafka: URL says (settings.c) ---- */
+
+/* Read once, when the broker is opened, and constant afterwards; every file may read them. */
+struct semel_kafka_setting {
+	const char *name, *value; /* of librdkafka's configuration */
+};
+
+struct semel_kafka_settings {
+	char *servers;                                                  /* "host:port,host:port" */
+	struct semel_kafka_setting forwarded[SEMEL_URL_PARAMS_MAX + 1]; /* to librdkafka */
+	size_t forwarded_count;
+	char *prefix; /* of the names of topics and groups at the cluster */
+	bool create_topics;
+	int64_t partitions, replication; /* of created topics; 0: the cluster's defaults */
+	bool offsets_in_store;
+	bool publishes_dead_letters; /* to a topic, besides the store */
+};
+
+/* Reads the URL and the files that it names. CONFIG: the error says what is wrong, and never shows
+ * a secret. */
+semel_status semel_kafka_settings_read(const struct semel_url *url,
+				       struct semel_kafka_settings *settings_out,
+				       semel_error *error);
+void semel_kafka_settings_free(struct semel_kafka_settings *settings);
+
+/* ---- the broker ---- */
 
 struct semel_kafka {
 	struct semel_broker broker; /* first, so that one can be cast to the other */
@@ -132,14 +155,12 @@ semel_broker_ack_fn semel_kafka_ack;
 semel_broker_rewind_fn semel_kafka_rewind;
 /* requeue.c */
 semel_broker_requeue_fn semel_kafka_requeue;
-/* dead_letter.c */
 semel_broker_publish_dead_letter_fn semel_kafka_publish_dead_letter;
 /* inspect.c */
 semel_broker_backlog_fn semel_kafka_backlog;
 semel_broker_find_event_fn semel_kafka_find_event;
-/* compare.c */
-semel_broker_compare_fn semel_kafka_compare;
 /* examine.c */
+semel_broker_compare_fn semel_kafka_compare;
 semel_broker_examine_fn semel_kafka_examine;
 /* remove.c */
 semel_broker_remove_fn semel_kafka_remove;

@@ -6,8 +6,7 @@
  *   resend.c        after a refusal, a new producer sends what is unanswered, and finds the fault
  *   stall.c         partitions that accept nothing while others do
  *   transaction.c   transactions
- *   write.c         an event as a record
- *   requeue.c       one record, and waiting for its confirm
+ *   record.c        an event as a record
  *
  * To change here: only these files change the window and its entries. An entry leaves it by
  * semel_kafka_finish and nothing else, exactly once. Where there is a transaction, transaction.c
@@ -108,7 +107,7 @@ struct semel_kafka_transaction {
 	bool begun;          /* librdkafka has a transaction */
 	bool closing;        /* large enough: committed before more is sent */
 	bool committing;     /* not answered yet */
-	uint64_t isolate_to; /* sequence: the fault is looked for up to here */
+	uint64_t isolate_to; /* sequence: the fault is searched for up to here */
 	uint64_t refused;    /* source transaction that is refused as a whole; 0: none */
 	semel_status refused_by;
 	semel_status refusal; /* of the faulty event, while the transaction is aborted */
@@ -125,8 +124,6 @@ void semel_kafka_producer_serve(struct semel_kafka *kafka, int64_t wait_ms);
 /* Batches were refused for their size, though no event of them is too large by itself: the next
  * producer makes smaller ones. */
 void semel_kafka_shrink_batches(struct semel_kafka *kafka);
-/* What an error in a delivery report means for the event. OK: nothing, it may be sent again. */
-semel_status semel_kafka_refusal_of(rd_kafka_resp_err_t err);
 /* The entry has its outcome, which the next poll reports. */
 void semel_kafka_finish(struct semel_kafka_window *window, struct semel_kafka_inflight *inflight,
 			semel_status status, const char *reason);
@@ -197,7 +194,7 @@ bool semel_kafka_transaction_can_commit(const struct semel_kafka *kafka);
 /* Continues what is under way: sends, commits and finishes, aborts, starts a new producer. */
 semel_status semel_kafka_transaction_step(struct semel_kafka *kafka, semel_error *error);
 
-/* ---- write.c ---- */
+/* ---- record.c ---- */
 
 /* Headers that events of one type have in common. */
 #define SEMEL_KAFKA_HEADER_TEMPLATES 16
@@ -224,13 +221,5 @@ uint64_t semel_kafka_header_template_of(struct semel_kafka *kafka,
 /* OK: librdkafka will send it. TOO_LARGE; FULL: librdkafka's queue is. */
 semel_status semel_kafka_produce(struct semel_kafka *kafka, rd_kafka_topic_t *topic,
 				 const struct semel_kafka_outgoing *outgoing, semel_error *error);
-
-/* ---- requeue.c ---- */
-
-/* Confirmed when it returns OK. */
-semel_status semel_kafka_produce_and_wait(struct semel_kafka *kafka,
-					  struct semel_kafka_topic *topic,
-					  struct semel_kafka_outgoing *outgoing,
-					  semel_error *error);
 
 #endif

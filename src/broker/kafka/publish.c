@@ -31,8 +31,7 @@
 #define BATCH_LEAST  1000
 #define RECORD_BYTES 300 /* of a typical record, without its value */
 
-/* ---- entries ----------------------------------------------------------------------------------
- */
+/* ---- entries --------------------------------------------------------------------------------- */
 
 bool semel_kafka_window_make(struct semel_kafka_window *window, uint32_t size)
 {
@@ -96,7 +95,8 @@ void semel_kafka_hold(struct semel_kafka_window *window, struct semel_kafka_infl
 
 /* ---- reports --------------------------------------------------------------------------------- */
 
-semel_status semel_kafka_refusal_of(rd_kafka_resp_err_t err)
+/* What an error in a delivery report means for the event. OK: nothing, it may be sent again. */
+static semel_status refusal_of(rd_kafka_resp_err_t err)
 {
 	switch (err) {
 	case RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE:
@@ -133,20 +133,21 @@ static void handle_refusal(struct semel_kafka *kafka, struct semel_kafka_infligh
 			   rd_kafka_resp_err_t err)
 {
 	char reason[160];
-	semel_status refusal = semel_kafka_refusal_of(err);
+	semel_status refusal = refusal_of(err);
+	bool is_refused = refusal != SEMEL_OK;
 	if (kafka->transaction.phase != SEMEL_KAFKA_TRANSACTION_READY)
 		return; /* it is being aborted */
 	kafka->window.broken = true;
-	if (refusal != SEMEL_OK)
+	if (is_refused)
 		semel_kafka_end_stall(kafka, inflight);
 	if (!kafka->isolating) { /* it is sent again, alone */
-		inflight->suspected = refusal != SEMEL_OK;
+		inflight->suspected = is_refused;
 		if (refusal == SEMEL_TOO_LARGE)
 			kafka->window.refused_bytes +=
 				RECORD_BYTES + inflight->event->payload.length;
 		return;
 	}
-	if (refusal == SEMEL_OK) {
+	if (!is_refused) {
 		kafka->fatal_status = SEMEL_OUTAGE;
 		snprintf(kafka->fatal_text, sizeof(kafka->fatal_text), "delivery failed: %s",
 			 kafka->library->err2str(err));
@@ -254,7 +255,7 @@ static semel_status produce(struct semel_kafka *kafka, struct semel_kafka_inflig
 	return SEMEL_OK;
 }
 
-/* Sends it where nothing keeps it back. OK also when it was finished, or has to wait. */
+/* Sends it unless it has to wait. OK also when it was finished, or has to wait. */
 static semel_status send_to(struct semel_kafka *kafka, struct semel_kafka_topic *topic,
 			    struct semel_kafka_inflight *inflight, semel_error *error)
 {
@@ -346,8 +347,7 @@ semel_status semel_kafka_publish(struct semel_broker *broker, const struct semel
 	return status;
 }
 
-/* ---- batches -----------------------------------------------------------------------------------
- */
+/* ---- batches --------------------------------------------------------------------------------- */
 
 void semel_kafka_shrink_batches(struct semel_kafka *kafka)
 {

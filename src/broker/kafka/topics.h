@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The topics that this connection knows, and how topics, groups and retry topics are named
- * (topics.c, tiers.c, compare.c).
+ * (topics.c).
  *
  * To change here: names are a contract with those who operate the cluster (docs/kafka.md). Only
  * topics.c creates topics. The state of partitions in a topic belongs to the producer:
@@ -53,8 +53,6 @@ struct semel_kafka_topic {
 	char reason[160];
 };
 
-/* ---- topics.c ---- */
-
 /* The name of a topic or a group at the cluster; the caller frees it. NULL: no memory. */
 char *semel_kafka_full_name(const struct semel_kafka *kafka, const char *name);
 /* The other way round: points into full. */
@@ -84,8 +82,6 @@ semel_status semel_kafka_tier_name(const char *scope, const char *topic, uint32_
 uint32_t semel_kafka_tier_for(int64_t delay_ms);
 int64_t semel_kafka_tier_ms(uint32_t tier);
 
-/* ---- tiers.c ---- */
-
 /* How many partitions the topic has now; 0: it is missing. False: the cluster does not answer. */
 bool semel_kafka_count_partitions(struct semel_kafka *kafka, const char *name, int64_t until_ms,
 				  uint32_t *partitions_out);
@@ -99,7 +95,7 @@ int32_t semel_kafka_topic_partition_of(const rd_kafka_topic_partition_t *entry);
 uint32_t semel_kafka_tier_of(const struct semel_kafka *kafka, const char *topic,
 			     size_t *length_out);
 
-/* ---- compare.c ---- */
+/* ---- examine.c ---- */
 
 /* Does the topic (its full name) keep every record between its beginning and its end? False also
  * when the cluster does not answer. */

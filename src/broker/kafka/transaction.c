@@ -24,7 +24,7 @@
 #include <string.h>
 
 #define BYTES_MAX     (4 * 1024 * 1024) /* of a transaction that is closed before more is sent */
-#define ISOLATING_MAX 256               /* events in one while the faulty event is looked for */
+#define ISOLATING_MAX 256               /* events in one while the faulty event is searched for */
 #define COMMIT_MS     1000
 #define SLICE_MS      200
 #define ABORT_MS      4000

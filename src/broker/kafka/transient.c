@@ -2,9 +2,9 @@
 /* Which errors are transient, and how long a call is repeated.
  *
  * - A broker that stops, starts or hands over answers with these errors, and librdkafka reports
- * them for a lost connection: a moment later the same request succeeds. librdkafka repeats a
- * request at most twice, and never after NOT_COORDINATOR: it only queries the coordinator, and
- * returns the error.
+ *   them for a lost connection: a moment later the same request succeeds. librdkafka repeats a
+ *   request at most twice, and never after NOT_COORDINATOR: it only queries the coordinator, and
+ *   returns the error.
  * - A call has SEMEL_KAFKA_CALL_MS for all of its requests, and one request half of it: sent to a
  *   broker that is unreachable, it waits for that one; repeated, it goes to its successor.
  */
