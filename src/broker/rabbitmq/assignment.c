@@ -7,9 +7,9 @@
  * - To release a queue, the channel is closed: what is unacked goes back to its head, in order. (To
  *   cancel only would let the next consumer overtake what is unacked.)
  * - An opening has a number; what was delivered under an earlier one is not ours to ack.
- * - The broker's channel passes on 32 acks to a quorum queue that has not applied them; it keeps
- * the next ones, and drops them when it is closed. So before it is closed the queue is made to
- * answer.
+ * - The broker's channel passes on 32 acks to a quorum queue that has not applied them; it
+ *   holds the next ones, and drops them when it is closed. So before it is closed the queue is made
+ *   to answer.
  */
 #include "base/error.h"
 #include "broker/rabbitmq/rabbitmq.h"
@@ -283,8 +283,8 @@ void semel_rabbit_assignment_reset(struct semel_rabbit *rabbit, uint32_t at)
 	semel_rabbit_unacked_list_drop(rabbit, at);
 }
 
-semel_status semel_rabbit_assignment_close(struct semel_rabbit *rabbit, uint32_t at,
-					   semel_error *error)
+/* Everything unacked goes back to the head of the queue, in order. */
+static semel_status close_assignment(struct semel_rabbit *rabbit, uint32_t at, semel_error *error)
 {
 	semel_status status = semel_rabbit_call_begin(rabbit, error);
 	if (status != SEMEL_OK)
@@ -369,7 +369,7 @@ static void release_surplus(struct semel_rabbit *rabbit, uint32_t excess)
 /* When the channel could not be closed, the assignment is not ours any more all the same. */
 static semel_status release(struct semel_rabbit *rabbit, uint32_t at, semel_error *error)
 {
-	semel_status status = semel_rabbit_assignment_close(rabbit, at, error);
+	semel_status status = close_assignment(rabbit, at, error);
 	if (rabbit->settings.stream)
 		semel_rabbit_stream_release(rabbit, at);
 	return status == SEMEL_OK ? semel_rabbit_assignment_open(rabbit, at, error) : status;

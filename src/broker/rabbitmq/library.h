@@ -61,7 +61,7 @@
 
 struct semel_rabbit_library {
 	SEMEL_RABBIT_FUNCTIONS(SEMEL_RABBIT_MEMBER)
-	/* Of the OpenSSL that it is linked to; used in tls.c only. */
+	/* Of the OpenSSL that it is linked to; used in connection.c only. */
 	void *(*tls_parameters)(void *context);
 	int (*tls_expect_address)(void *parameters, const char *address);
 	long (*tls_control)(void *context, int command, long number, void *pointer);

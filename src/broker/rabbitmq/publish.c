@@ -138,14 +138,14 @@ static void finish(struct semel_rabbit_window *window, struct semel_rabbit_infli
 	inflight->status = status;
 	if (reason != inflight->reason)
 		snprintf(inflight->reason, sizeof(inflight->reason), "%.*s", REASON_MAX, reason);
-	if (status == SEMEL_OK) {
-		struct semel_rabbit_inflight *next = inflight->aggregate_next;
-		replace_first(window, inflight, next);
-		if (next)
-			push(&window->ready, next);
-		inflight->aggregate_next = NULL;
-	}
 	push(&window->done, inflight);
+	if (status != SEMEL_OK)
+		return;
+	struct semel_rabbit_inflight *next = inflight->aggregate_next;
+	replace_first(window, inflight, next);
+	if (next)
+		push(&window->ready, next);
+	inflight->aggregate_next = NULL;
 }
 
 static void resolve(struct semel_rabbit_window *window, struct semel_rabbit_inflight *inflight,
@@ -282,6 +282,23 @@ static semel_status write_event(struct semel_rabbit *rabbit, struct semel_rabbit
 	return semel_rabbit_write_message(rabbit, &outgoing, error);
 }
 
+/* What concerns this event only is its outcome; otherwise it is sent later. */
+static semel_status handle_unsent(struct semel_rabbit *rabbit,
+				  struct semel_rabbit_inflight *inflight, semel_status status,
+				  const char *why, semel_error *error)
+{
+	struct semel_rabbit_window *window = &rabbit->window;
+	bool is_of_exchange = status == SEMEL_CONFIG && !rabbit->lost;
+	if (is_of_exchange) /* an operator can correct it; other topics are not affected */
+		status = SEMEL_NACKED;
+	if (is_of_exchange || status == SEMEL_TOO_LARGE || status == SEMEL_INVALID) {
+		finish(window, inflight, status, why);
+		return SEMEL_OK;
+	}
+	push_front(&window->ready, inflight);
+	return semel_error_set(error, status, "%s", why);
+}
+
 static semel_status send_event(struct semel_rabbit *rabbit, struct semel_rabbit_inflight *inflight,
 			       semel_error *error)
 {
@@ -294,24 +311,11 @@ static semel_status send_event(struct semel_rabbit *rabbit, struct semel_rabbit_
 		return SEMEL_OK;
 	}
 	semel_status status = write_event(rabbit, inflight, &why);
-	if (status == SEMEL_OK) {
-		add_sent(window, inflight);
-		return semel_rabbit_unsent(rabbit) < FLUSH_BYTES
-			       ? SEMEL_OK
-			       : semel_rabbit_flush(rabbit, error);
-	}
-	if (status == SEMEL_CONFIG && !rabbit->lost) {
-		/* Of this exchange, which an operator can correct; other topics are not affected.
-		 */
-		finish(window, inflight, SEMEL_NACKED, why.text);
-		return SEMEL_OK;
-	}
-	if (status == SEMEL_TOO_LARGE || status == SEMEL_INVALID) {
-		finish(window, inflight, status, why.text);
-		return SEMEL_OK;
-	}
-	push_front(&window->ready, inflight);
-	return semel_error_set(error, status, "%s", why.text);
+	if (status != SEMEL_OK)
+		return handle_unsent(rabbit, inflight, status, why.text, error);
+	add_sent(window, inflight);
+	return semel_rabbit_unsent(rabbit) < FLUSH_BYTES ? SEMEL_OK
+							 : semel_rabbit_flush(rabbit, error);
 }
 
 static semel_status send_ready(struct semel_rabbit *rabbit, semel_error *error)

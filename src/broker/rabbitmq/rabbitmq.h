@@ -9,20 +9,18 @@
  * and `output` is written to its end before each of them.
  *
  * What may be touched: a file here uses this header, its seam (broker/broker.h) and the rooms below
- * it. Only write.c and tls.c write to the socket, only read.c takes frames from the library, only
- * declare.c and remove.c change what is declared at the broker. Every function of the driver's
- * table that uses the connection holds the mutex of heartbeat.c.
+ * it. Only write.c writes to the socket, only read.c takes frames from the library, only topology.c
+ * and names.c change what is declared at the broker. Every function of the driver's table that uses
+ * the connection holds the mutex of heartbeat.c.
  *
- * connection  connection.c (open, close, errors), tls.c, write.c (frames out), read.c (frames in),
- *             heartbeat.c (heartbeats by a thread, and the mutex), library.c (librabbitmq)
- * names       settings.c (the URL), topology.c (what is declared, by name), remove.c (deleting),
- *             declare.c (one entity or binding), rebind.c (bindings that were taken away)
+ * connection  connection.c (open, close, errors, TLS), write.c (frames out), read.c (frames in, and
+ *             deliveries made of them), heartbeat.c (heartbeats by a thread, and the mutex)
+ * names       settings.c (the URL), names.c (of queues; deleting), topology.c (what is declared)
  * publishing  publish.c (the window), requeue.c (to one subscription)
- * consuming   consume.c (subscribe, fetch, ack), assignment.c (one queue consumed), deliver.c (a
- *             message becomes a delivery), message.c (its headers), unacked.c (what is not acked),
- *             stream.c (a queue that is a log), probe.c (reading a stream without consuming it)
- * inspecting  count.c (counting while deliveries arrive), inspect.c (backlog), examine.c and
- *             management.c (for semel doctor)
+ * consuming   consume.c (subscribe, fetch, ack), assignment.c (one queue consumed), message.c (the
+ *             headers of a message), unacked.c (what is not acked), stream.c (a queue that is a
+ *             log)
+ * inspecting  inspect.c (backlog), examine.c (for semel doctor)
  */
 #ifndef SEMEL_BROKER_RABBITMQ_RABBITMQ_H
 #define SEMEL_BROKER_RABBITMQ_RABBITMQ_H
@@ -101,7 +99,7 @@ struct semel_rabbit_window {
 	uint64_t last_tag;
 };
 
-/* ---- deliveries (unacked.c, assignment.c, consume.c) ---- */
+/* ---- deliveries (read.c, unacked.c, assignment.c, consume.c) ---- */
 
 struct semel_rabbit_slab; /* memory of several deliveries */
 
@@ -164,7 +162,7 @@ struct semel_rabbit_assignment {
 	struct semel_rabbit_assembly assembly;
 };
 
-/* ---- reading a stream without consuming it (probe.c) ---- */
+/* ---- reading a stream without consuming it (stream.c) ---- */
 
 struct semel_rabbit_probe {
 	int64_t from;               /* SEMEL_RABBIT_FIRST, SEMEL_RABBIT_LAST, or an offset */
@@ -347,13 +345,6 @@ semel_status semel_rabbit_channel_closed(struct semel_rabbit *rabbit, uint16_t c
 /* Wakes a sleeper if something has arrived that the socket no longer shows. */
 void semel_rabbit_signal_ready(struct semel_rabbit *rabbit);
 
-/* ---- tls.c ---- */
-/* Before the socket is opened: certificates, the expected host, and the callback that finds the
- * session. */
-semel_status semel_rabbit_tls_prepare(struct semel_rabbit *rabbit, amqp_socket_t *socket,
-				      semel_error *error);
-/* After that, on the same thread. NULL: there is none. */
-void *semel_rabbit_tls_take_session(void);
 /* Bytes that were taken: 0 when the socket is full, -1 when the connection is broken. */
 ssize_t semel_rabbit_tls_write(struct semel_rabbit *rabbit, const char *data, size_t length);
 
@@ -407,21 +398,6 @@ semel_status semel_rabbit_pump(struct semel_rabbit *rabbit, int64_t wait_ms, sem
 semel_status semel_rabbit_pump_all(struct semel_rabbit *rabbit, int64_t wait_ms,
 				   semel_error *error);
 
-/* ---- count.c ---- */
-/* Messages ready in a queue. NOT_FOUND. BUSY: the unacked list is full, so the answer cannot be
- * waited for. consumers_out may be NULL. */
-semel_status semel_rabbit_count(struct semel_rabbit *rabbit, const char *queue, uint64_t *ready_out,
-				uint32_t *consumers_out, semel_error *error);
-/* The same over another channel; rabbit->count_request has the answer. NOT_FOUND and CONFIG: the
- * broker has closed the channel. */
-semel_status semel_rabbit_request_count(struct semel_rabbit *rabbit, uint16_t channel,
-					const char *queue, semel_error *error);
-void semel_rabbit_count_received(struct semel_rabbit *rabbit, uint16_t channel,
-				 const amqp_queue_declare_ok_t *ok);
-/* The channel was closed. */
-void semel_rabbit_count_failed(struct semel_rabbit *rabbit, uint16_t channel, semel_status status,
-			       const char *why);
-
 /* ---- unacked.c ---- */
 /* One that is arriving. NULL: no memory. */
 struct semel_rabbit_unacked *semel_rabbit_unacked_make(struct semel_rabbit *rabbit);
@@ -447,28 +423,12 @@ struct semel_rabbit_unacked *semel_rabbit_unacked_list_next(
 bool semel_rabbit_unacked_list_is_full(const struct semel_rabbit *rabbit);
 void semel_rabbit_unacked_list_free(struct semel_rabbit *rabbit);
 
-/* ---- deliver.c ---- */
-/* The three steps of a message: its method, … */
-semel_status semel_rabbit_deliver_begin(struct semel_rabbit *rabbit, uint32_t assignment,
-					const amqp_basic_deliver_t *deliver, semel_error *error);
-/* … its header (all of the event but the payload), … */
-semel_status semel_rabbit_deliver_header(struct semel_rabbit *rabbit,
-					 struct semel_rabbit_assignment *assignment,
-					 const amqp_basic_properties_t *properties,
-					 uint64_t body_size, semel_error *error);
-/* … and the end of its body. */
-void semel_rabbit_deliver_end(struct semel_rabbit *rabbit,
-			      struct semel_rabbit_assignment *assignment);
-
 /* ---- publish.c ---- */
 bool semel_rabbit_window_make(struct semel_rabbit_window *window, uint32_t size);
 void semel_rabbit_window_free(struct semel_rabbit_window *window);
-semel_status semel_rabbit_publish(struct semel_broker *broker, const struct semel_event *event,
-				  const struct semel_publish_metadata *metadata, void *token,
-				  semel_error *error);
-semel_status semel_rabbit_poll(struct semel_broker *broker, int64_t wait_ms,
-			       semel_outcome_callback report, void *user, semel_error *error);
-const char *semel_rabbit_blocked(struct semel_broker *broker);
+semel_broker_publish_fn semel_rabbit_publish;
+semel_broker_poll_fn semel_rabbit_poll;
+semel_broker_blocked_fn semel_rabbit_blocked;
 void semel_rabbit_confirmed(struct semel_rabbit *rabbit, uint64_t tag, bool multiple, bool nacked);
 /* The event of this id was returned; text says from where. */
 void semel_rabbit_event_returned(struct semel_rabbit *rabbit, struct semel_text id,
@@ -477,54 +437,7 @@ void semel_rabbit_event_returned(struct semel_rabbit *rabbit, struct semel_text 
 semel_status semel_rabbit_publish_closed(struct semel_rabbit *rabbit,
 					 const amqp_channel_close_t *close, semel_error *error);
 
-/* ---- declare.c ---- */
-#define SEMEL_RABBIT_ARGUMENTS_MAX 8
-
-struct semel_rabbit_arguments {
-	amqp_table_entry_t entries[SEMEL_RABBIT_ARGUMENTS_MAX];
-	int count;
-};
-/* name and value must outlive the arguments. */
-void semel_rabbit_add_text(struct semel_rabbit_arguments *arguments, const char *name,
-			   const char *value);
-void semel_rabbit_add_number(struct semel_rabbit_arguments *arguments, const char *name,
-			     int64_t value);
-void semel_rabbit_add_true(struct semel_rabbit_arguments *arguments, const char *name);
-
-/* A queue or an exchange. */
-struct semel_rabbit_entity {
-	const char *kind; /* "queue", "exchange" */
-	const char *name;
-	const char *type; /* of an exchange; NULL: a queue */
-	struct semel_rabbit_arguments *arguments;
-	struct semel_rabbit_arguments *older; /* of earlier versions; NULL: the same */
-};
-
-struct semel_rabbit_binding {
-	const char *from, *to, *key;
-	bool to_exchange;
-	struct semel_rabbit_arguments arguments;
-};
-
-/* Set: nothing is declared, differences are reported. NULL: declare. */
-struct semel_rabbit_comparison {
-	semel_difference_callback report;
-	void *user;
-};
-semel_status semel_rabbit_ensure_entity(struct semel_rabbit *rabbit,
-					const struct semel_rabbit_entity *entity,
-					const struct semel_rabbit_comparison *comparison,
-					semel_error *error);
-semel_status semel_rabbit_ensure_binding(struct semel_rabbit *rabbit,
-					 struct semel_rabbit_binding *binding,
-					 const struct semel_rabbit_comparison *comparison,
-					 semel_error *error);
-/* The plain call, with the broker's answer. passive: NOT_FOUND instead of making it. */
-semel_status semel_rabbit_declare(struct semel_rabbit *rabbit,
-				  const struct semel_rabbit_entity *entity, bool passive,
-				  semel_error *error);
-
-/* ---- topology.c ---- */
+/* ---- names.c ---- */
 #define SEMEL_RABBIT_TIER_COUNT 12u
 
 /* The queues of a scope for a topic, and what brings events to them. */
@@ -534,22 +447,11 @@ struct semel_rabbit_subscription {
 				 more: S.T.1 …, reached through the exchange S.T */
 	int64_t delay_max_ms; /* tiers up to this */
 };
-semel_status semel_rabbit_declare_topic(struct semel_rabbit *rabbit, const char *topic,
-					const struct semel_rabbit_comparison *comparison,
-					semel_error *error);
-semel_status semel_rabbit_declare_subscription(struct semel_rabbit *rabbit,
-					       const struct semel_rabbit_subscription *subscription,
-					       const struct semel_rabbit_comparison *comparison,
-					       semel_error *error);
-/* Of a subscription that exists: the topic's exchange, and what brings its events to the queues. */
-semel_status semel_rabbit_bind_subscription(struct semel_rabbit *rabbit,
-					    const struct semel_rabbit_subscription *subscription,
-					    semel_error *error);
-/* The tiers up to the subscription's longest delay. */
-semel_status semel_rabbit_declare_tiers(struct semel_rabbit *rabbit,
-					const struct semel_rabbit_subscription *subscription,
-					semel_error *error);
-/* CONFIG when the name gets too long. number 0: of the only queue. */
+/* "S.T", and behind it suffix and number; number 0: neither. CONFIG when the name gets too long. */
+semel_status semel_rabbit_make_name(const struct semel_rabbit_subscription *subscription,
+				    const char *suffix, uint32_t number,
+				    char name_out[SEMEL_RABBIT_NAME_SIZE], semel_error *error);
+/* number 0: of the only queue. */
 semel_status semel_rabbit_queue_name(const struct semel_rabbit_subscription *subscription,
 				     uint32_t number, char name_out[SEMEL_RABBIT_NAME_SIZE],
 				     semel_error *error);
@@ -566,6 +468,29 @@ semel_status semel_rabbit_tier_name(const struct semel_rabbit_subscription *subs
 /* The tier, from 1 on, that is at least as long; the longest there is for more. */
 uint32_t semel_rabbit_tier_for(int64_t delay_ms);
 int64_t semel_rabbit_tier_ms(uint32_t tier);
+semel_broker_remove_fn semel_rabbit_remove;
+
+/* ---- topology.c ---- */
+/* Set: nothing is declared, differences are reported. NULL: declare. */
+struct semel_rabbit_comparison {
+	semel_difference_callback report;
+	void *user;
+};
+semel_status semel_rabbit_declare_topic(struct semel_rabbit *rabbit, const char *topic,
+					const struct semel_rabbit_comparison *comparison,
+					semel_error *error);
+semel_status semel_rabbit_declare_subscription(struct semel_rabbit *rabbit,
+					       const struct semel_rabbit_subscription *subscription,
+					       const struct semel_rabbit_comparison *comparison,
+					       semel_error *error);
+/* Of a subscription that exists: the topic's exchange, and what brings its events to the queues. */
+semel_status semel_rabbit_bind_subscription(struct semel_rabbit *rabbit,
+					    const struct semel_rabbit_subscription *subscription,
+					    semel_error *error);
+/* The tiers up to the subscription's longest delay. */
+semel_status semel_rabbit_declare_tiers(struct semel_rabbit *rabbit,
+					const struct semel_rabbit_subscription *subscription,
+					semel_error *error);
 /* A queue that lives as long as it has consumers, of which we are one from now on. */
 semel_status semel_rabbit_join(struct semel_rabbit *rabbit, const char *queue, semel_error *error);
 /* 1, or as many queues as the subscription has; 0 when it does not exist. */
@@ -576,9 +501,6 @@ semel_status semel_rabbit_partitions_of(struct semel_rabbit *rabbit, const char 
 /* ---- assignment.c ---- */
 semel_status semel_rabbit_assignment_open(struct semel_rabbit *rabbit, uint32_t at,
 					  semel_error *error);
-/* Closes the channel: everything unacked goes back to the head of the queue, in order. */
-semel_status semel_rabbit_assignment_close(struct semel_rabbit *rabbit, uint32_t at,
-					   semel_error *error);
 /* Waits until the queue has applied the acks that were sent. */
 semel_status semel_rabbit_assignment_await_acks(struct semel_rabbit *rabbit, uint32_t at,
 						semel_error *error);
@@ -629,11 +551,8 @@ semel_status semel_rabbit_stream_probe(struct semel_rabbit *rabbit,
 				       uint32_t number, struct semel_rabbit_probe *probe,
 				       semel_error *error);
 amqp_field_value_t semel_rabbit_stream_offset(int64_t from);
-
-/* ---- probe.c ---- */
-semel_status semel_rabbit_probe_run(struct semel_rabbit *rabbit, const char *queue,
-				    struct semel_rabbit_probe *probe, semel_error *error);
-semel_status semel_rabbit_probe_frame(struct semel_rabbit *rabbit, const amqp_frame_t *frame);
+/* A frame of the channel of probes. */
+void semel_rabbit_probe_frame(struct semel_rabbit *rabbit, const amqp_frame_t *frame);
 
 /* ---- message.c ---- */
 /* Into reading, whose event has topic and routing key already. *tier_out: the queue that it left
@@ -645,32 +564,16 @@ int64_t semel_rabbit_offset_of(const amqp_basic_properties_t *properties);
 bool semel_rabbit_is_marker(const amqp_basic_properties_t *properties, uint64_t body_size);
 
 /* ---- consume.c ---- */
-semel_status semel_rabbit_subscribe(struct semel_broker *broker,
-				    const struct semel_subscribe_options *options,
-				    semel_error *error);
-semel_status semel_rabbit_fetch(struct semel_broker *broker, uint32_t max,
-				struct semel_arena *arena, struct semel_delivery *deliveries_out,
-				uint32_t *count_out, semel_error *error);
-semel_status semel_rabbit_ack(struct semel_broker *broker, const struct semel_delivery *deliveries,
-			      size_t count, semel_error *error);
-uint64_t semel_rabbit_count_in_flight(struct semel_broker *broker);
-semel_status semel_rabbit_rewind(struct semel_broker *broker, semel_error *error);
-semel_status semel_rabbit_compare(struct semel_broker *broker,
-				  const struct semel_subscribe_options *options,
-				  semel_difference_callback report, void *user, semel_error *error);
-
-/* ---- rebind.c ---- */
-/* From time to time: makes bindings again that were taken away. */
-semel_status semel_rabbit_rebind(struct semel_rabbit *rabbit, semel_error *error);
+semel_broker_subscribe_fn semel_rabbit_subscribe;
+semel_broker_fetch_fn semel_rabbit_fetch;
+semel_broker_ack_fn semel_rabbit_ack;
+semel_broker_count_in_flight_fn semel_rabbit_count_in_flight;
+semel_broker_rewind_fn semel_rabbit_rewind;
+semel_broker_compare_fn semel_rabbit_compare;
 
 /* ---- requeue.c ---- */
-semel_status semel_rabbit_requeue(struct semel_broker *broker, const char *scope,
-				  const struct semel_event *event,
-				  const struct semel_publish_metadata *metadata, int64_t delay_ms,
-				  semel_error *error);
-semel_status semel_rabbit_publish_dead_letter(struct semel_broker *broker,
-					      const struct semel_dead_letter_copy *letter,
-					      semel_error *error);
+semel_broker_requeue_fn semel_rabbit_requeue;
+semel_broker_publish_dead_letter_fn semel_rabbit_publish_dead_letter;
 /* Keeps the publisher's connection alive, or closes it when it is lost. */
 void semel_rabbit_maintain_publisher(struct semel_rabbit *rabbit);
 /* Publishes a message over the publisher, and waits for its confirm. BUSY while the broker is
@@ -684,31 +587,32 @@ void semel_rabbit_requeue_confirmed(struct semel_rabbit *rabbit, uint64_t tag, b
 void semel_rabbit_requeue_returned(struct semel_rabbit *rabbit, const char *text);
 
 /* ---- inspect.c ---- */
-semel_status semel_rabbit_backlog(struct semel_broker *broker, const char *scope,
-				  const char *const *topics, struct semel_backlog *backlog_out,
-				  semel_error *error);
-semel_status semel_rabbit_next_due(struct semel_broker *broker, const char *scope,
-				   const char *const *topics, int64_t *due_ms_out,
-				   semel_error *error);
-semel_status semel_rabbit_find_event(struct semel_broker *broker, const char *scope,
-				     const char *const *topics, const char *event_id,
-				     bool *waiting_out, semel_error *error);
+/* Messages ready in a queue. NOT_FOUND. BUSY: the unacked list is full, so the answer cannot be
+ * waited for. consumers_out may be NULL. */
+semel_status semel_rabbit_count(struct semel_rabbit *rabbit, const char *queue, uint64_t *ready_out,
+				uint32_t *consumers_out, semel_error *error);
+/* The same over another channel; rabbit->count_request has the answer. NOT_FOUND and CONFIG: the
+ * broker has closed the channel. */
+semel_status semel_rabbit_request_count(struct semel_rabbit *rabbit, uint16_t channel,
+					const char *queue, semel_error *error);
+void semel_rabbit_count_received(struct semel_rabbit *rabbit, uint16_t channel,
+				 const amqp_queue_declare_ok_t *ok);
+/* The channel was closed. */
+void semel_rabbit_count_failed(struct semel_rabbit *rabbit, uint16_t channel, semel_status status,
+			       const char *why);
+semel_broker_backlog_fn semel_rabbit_backlog;
+semel_broker_next_due_fn semel_rabbit_next_due;
+semel_broker_find_event_fn semel_rabbit_find_event;
 /* A tier got one more; it will arrive later. */
 void semel_rabbit_tier_added(struct semel_rabbit *rabbit, const char *queue);
 /* One has arrived that had been in this tier. */
 void semel_rabbit_tier_arrived(struct semel_rabbit *rabbit, struct semel_text queue);
 
-/* ---- examine.c, management.c ---- */
-semel_status semel_rabbit_examine(const struct semel_url *url,
-				  const struct semel_examination *examination);
+/* ---- examine.c ---- */
+semel_broker_examine_fn semel_rabbit_examine;
+/* What the management plugin reports of them. */
 void semel_rabbit_examine_nodes(struct semel_rabbit *rabbit,
 				const struct semel_examination *examination);
-void semel_rabbit_examine_bindings(struct semel_broker *broker,
-				   const struct semel_subscribe_options *options,
-				   const struct semel_examination *examination);
-
-/* ---- remove.c ---- */
-semel_status semel_rabbit_remove(struct semel_broker *broker, const char *topic,
-				 const char *const *scopes, semel_error *error);
+semel_broker_examine_bindings_fn semel_rabbit_examine_bindings;
 
 #endif

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Frames in: each goes to the concern whose channel it arrived on. Calls that wait for an answer
- * leave the frames of other channels in the library's queue; they are read here, in order. */
+ * leave the frames of other channels in the library's queue; they are read here, in order.
+ *
+ * A message becomes a delivery in three steps, its method, its header and its body: its properties
+ * and headers are read into an event (message.c), which joins the unacked list when its body is
+ * complete. */
 #include "base/error.h"
 #include "broker/rabbitmq/rabbitmq.h"
 #include "observe/log.h"
@@ -10,6 +14,113 @@
 #include <string.h>
 #include <sys/time.h>
 #include <unistd.h>
+
+#define BODY_MAX ((uint64_t)1 << 30) /* RabbitMQ itself takes half of it at most */
+
+/* ---- deliveries ------------------------------------------------------------------------------ */
+
+static semel_status no_memory(semel_error *error)
+{
+	return semel_error_set(error, SEMEL_INTERNAL, "no memory for a delivery");
+}
+
+static bool read_message(struct semel_rabbit *rabbit, struct semel_rabbit_unacked *unacked,
+			 const amqp_basic_properties_t *properties)
+{
+	struct semel_delivery *delivery = &unacked->delivery;
+	struct semel_wire_reading reading;
+	struct semel_text tier;
+	semel_wire_read_begin(&reading, &semel_wire_amqp, semel_rabbit_unacked_arena(unacked),
+			      &rabbit->header_text);
+	reading.event = delivery->event;
+	bool read =
+		semel_rabbit_properties_read(properties, rabbit->settings.stream, &reading, &tier);
+	if (tier.data)
+		semel_rabbit_tier_arrived(rabbit, tier);
+	if (!read || !semel_wire_read_end(&reading))
+		return false;
+	delivery->event = reading.event;
+	delivery->metadata = reading.metadata;
+	return true;
+}
+
+/* ---- the three steps ------------------------------------------------------------------------- */
+
+/* Which queue, which opening of it, and the broker's tag (consume.c). */
+static uint64_t own_tag(uint32_t at, uint16_t epoch, uint64_t tag)
+{
+	return (uint64_t)at << 56 | (uint64_t)epoch << 40 | (tag & 0xffffffffff);
+}
+
+static semel_status begin_delivery(struct semel_rabbit *rabbit, uint32_t at,
+				   const amqp_basic_deliver_t *deliver, semel_error *error)
+{
+	struct semel_rabbit_assignment *assignment = &rabbit->assignments[at];
+	struct semel_rabbit_unacked *unacked = semel_rabbit_unacked_make(rabbit);
+	if (!unacked)
+		return no_memory(error);
+	unacked->assignment = at;
+	unacked->delivery = (struct semel_delivery){
+		.event = { .topic = semel_text_of(assignment->topic) },
+		.partition = assignment->partition,
+		.offset = (int64_t)deliver->delivery_tag,
+		.redelivered = deliver->redelivered,
+		.tag = own_tag(at, assignment->epoch, deliver->delivery_tag),
+	};
+	assignment->assembly =
+		(struct semel_rabbit_assembly){ .expects_header = true, .unacked = unacked };
+	unacked->delivery.event.routing_key =
+		semel_arena_text(semel_rabbit_unacked_arena(unacked),
+				 deliver->routing_key.bytes ? deliver->routing_key.bytes : "",
+				 deliver->routing_key.len);
+	if (!unacked->delivery.event.routing_key.data ||
+	    !semel_rabbit_assignment_add_tag(assignment, deliver->delivery_tag))
+		return no_memory(error);
+	assignment->active = true;
+	return SEMEL_OK;
+}
+
+static semel_status read_header(struct semel_rabbit *rabbit,
+				struct semel_rabbit_assignment *assignment,
+				const amqp_basic_properties_t *properties, uint64_t body_size,
+				semel_error *error)
+{
+	struct semel_rabbit_assembly *assembly = &assignment->assembly;
+	struct semel_rabbit_unacked *unacked = assembly->unacked;
+	struct semel_delivery *delivery = &unacked->delivery;
+	struct semel_arena *arena = semel_rabbit_unacked_arena(unacked);
+	size_t before = semel_arena_used(arena);
+	char *body = body_size > BODY_MAX ? NULL : semel_arena_alloc(arena, body_size + 1);
+	if (rabbit->settings.stream) {
+		delivery->offset = semel_rabbit_offset_of(properties);
+		delivery->offset_in_store = true;
+		semel_rabbit_stream_received(assignment, unacked,
+					     semel_rabbit_is_marker(properties, body_size));
+	}
+	if (!body || !read_message(rabbit, unacked, properties))
+		return no_memory(error);
+	semel_rabbit_unacked_grew(rabbit, unacked, semel_arena_used(arena) - before);
+	body[body_size] = '\0';
+	delivery->event.payload = semel_text_from(body, body_size);
+	assembly->body_at = body;
+	assembly->body_left = body_size;
+	assembly->expects_header = false;
+	return SEMEL_OK;
+}
+
+static void end_delivery(struct semel_rabbit *rabbit, struct semel_rabbit_assignment *assignment)
+{
+	struct semel_rabbit_unacked *unacked = assignment->assembly.unacked;
+	assignment->assembly = (struct semel_rabbit_assembly){ 0 };
+	if (unacked->skip) {
+		semel_rabbit_unacked_free(rabbit, unacked);
+		return;
+	}
+	semel_rabbit_assignment_add_unacked(assignment, unacked);
+	semel_rabbit_unacked_list_add(rabbit, unacked);
+}
+
+/* ---- the connection -------------------------------------------------------------------------- */
 
 static semel_status connection_frame(struct semel_rabbit *rabbit, const amqp_method_t *method,
 				     semel_error *error)
@@ -114,7 +225,7 @@ static semel_status assignment_method(struct semel_rabbit *rabbit, uint32_t at,
 		semel_rabbit_count_received(rabbit, (uint16_t)(SEMEL_RABBIT_ASSIGNMENTS + at),
 					    method->decoded);
 	if (method->id == AMQP_BASIC_DELIVER_METHOD)
-		return semel_rabbit_deliver_begin(rabbit, at, method->decoded, error);
+		return begin_delivery(rabbit, at, method->decoded, error);
 	if (method->id == AMQP_BASIC_CANCEL_METHOD)
 		return semel_error_set(
 			error, SEMEL_OUTAGE,
@@ -136,9 +247,9 @@ static semel_status assignment_frame(struct semel_rabbit *rabbit, uint32_t at,
 	if (frame->frame_type == AMQP_FRAME_METHOD)
 		return assignment_method(rabbit, at, &frame->payload.method, error);
 	if (frame->frame_type == AMQP_FRAME_HEADER && assembly->expects_header) {
-		semel_status status = semel_rabbit_deliver_header(
-			rabbit, assignment, frame->payload.properties.decoded,
-			frame->payload.properties.body_size, error);
+		semel_status status =
+			read_header(rabbit, assignment, frame->payload.properties.decoded,
+				    frame->payload.properties.body_size, error);
 		if (status != SEMEL_OK)
 			return status;
 	} else if (frame->frame_type == AMQP_FRAME_BODY && assembly->unacked) {
@@ -150,7 +261,7 @@ static semel_status assignment_frame(struct semel_rabbit *rabbit, uint32_t at,
 		assembly->body_left -= part.len;
 	}
 	if (assembly->unacked && !assembly->expects_header && assembly->body_left == 0)
-		semel_rabbit_deliver_end(rabbit, assignment);
+		end_delivery(rabbit, assignment);
 	return SEMEL_OK;
 }
 
@@ -181,7 +292,7 @@ static semel_status take_frame(struct semel_rabbit *rabbit, const amqp_frame_t *
 	if (channel == SEMEL_RABBIT_CONTROL && frame->frame_type == AMQP_FRAME_METHOD)
 		control_method(rabbit, &frame->payload.method);
 	if (channel == SEMEL_RABBIT_PROBE)
-		return semel_rabbit_probe_frame(rabbit, frame);
+		semel_rabbit_probe_frame(rabbit, frame);
 	if (channel == SEMEL_RABBIT_MEMBERS && frame->frame_type == AMQP_FRAME_METHOD &&
 	    frame->payload.method.id == AMQP_CHANNEL_CLOSE_METHOD)
 		(void)semel_rabbit_channel_closed(rabbit, channel, frame->payload.method.decoded,

@@ -112,7 +112,7 @@ static semel_status ensure_subscription(struct semel_rabbit *rabbit,
 	return SEMEL_OK;
 }
 
-/* Tiers exist in order, so that counting them may stop at the first that is missing. */
+/* With the shorter ones. */
 static semel_status ensure_tier(struct semel_rabbit *rabbit,
 				struct semel_rabbit_subscription *subscription, const char *queue,
 				uint32_t tier, semel_error *error)

@@ -39,13 +39,14 @@ static semel_status read_address(const struct semel_rabbit_library *library,
 				       "name)",
 				       url->scheme, url->scheme);
 	}
-	bool kept = copy(&settings->user, info.user) && copy(&settings->password, info.password) &&
-		    copy(&settings->host, info.host) &&
-		    copy(&settings->vhost, info.vhost[0] ? info.vhost : "/");
+	bool copied = copy(&settings->user, info.user) &&
+		      copy(&settings->password, info.password) &&
+		      copy(&settings->host, info.host) &&
+		      copy(&settings->vhost, info.vhost[0] ? info.vhost : "/");
 	settings->port = info.port;
 	settings->tls = info.ssl;
 	semel_buffer_free(&text);
-	return kept ? SEMEL_OK : semel_error_set(error, SEMEL_INTERNAL, "no memory");
+	return copied ? SEMEL_OK : semel_error_set(error, SEMEL_INTERNAL, "no memory");
 }
 
 static semel_status read_queue_type(const struct semel_url *url,

@@ -13,6 +13,7 @@
  * - The tiers are quorum queues with confirmed dead-lettering whatever the queue is: a retry must
  *   not be lost on its way back.
  * - A binding that brings events is declared after everything that takes them.
+ * - Declaring is repeatable. What exists and differs is explained, never changed.
  */
 #include "base/error.h"
 #include "broker/rabbitmq/rabbitmq.h"
@@ -20,12 +21,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Seconds. Doubling as the consumer's delays do, then coarser. */
-static const int tiers[SEMEL_RABBIT_TIER_COUNT] = { 1,  2,   4,   8,    16,    32,
-						    60, 300, 900, 3600, 21600, 86400 };
-
 #define MINUTE_MS  60000
-#define PARKED     ".parked"
 #define OWNER      ".owner"
 #define OWNED_BY   ".of-"
 #define PARKED_MS  604800000 /* a week: as long as dead letters are kept */
@@ -35,72 +31,196 @@ static const int tiers[SEMEL_RABBIT_TIER_COUNT] = { 1,  2,   4,   8,    16,    3
 	1000000 /* RabbitMQ 3 has no value for none, and RabbitMQ 4 defaults to 20                 \
 		 */
 
-uint32_t semel_rabbit_tier_for(int64_t delay_ms)
+#define ARGUMENTS_MAX 8
+
+struct arguments {
+	amqp_table_entry_t entries[ARGUMENTS_MAX];
+	int count;
+};
+/* A queue or an exchange. */
+struct entity {
+	const char *kind; /* "queue", "exchange" */
+	const char *name;
+	const char *type; /* of an exchange; NULL: a queue */
+	struct arguments *arguments;
+	struct arguments *older; /* of earlier versions; NULL: the same */
+};
+
+struct binding {
+	const char *from, *to, *key;
+	bool to_exchange;
+	struct arguments arguments;
+};
+
+/* ---- arguments ------------------------------------------------------------------------------- */
+
+/* name and value must outlive the arguments. */
+static void add_text(struct arguments *arguments, const char *name, const char *value)
 {
-	uint32_t tier = 1;
-	while (tier < SEMEL_RABBIT_TIER_COUNT && semel_rabbit_tier_ms(tier) < delay_ms)
-		tier++;
-	return tier;
+	arguments->entries[arguments->count++] =
+		(amqp_table_entry_t){ .key = semel_rabbit_string(name),
+				      .value = { .kind = AMQP_FIELD_KIND_UTF8,
+						 .value.bytes = semel_rabbit_string(value) } };
 }
 
-int64_t semel_rabbit_tier_ms(uint32_t tier)
+static void add_number(struct arguments *arguments, const char *name, int64_t value)
 {
-	return (int64_t)tiers[tier - 1] * 1000;
+	arguments->entries[arguments->count++] =
+		(amqp_table_entry_t){ .key = semel_rabbit_string(name),
+				      .value = { .kind = AMQP_FIELD_KIND_I64,
+						 .value.i64 = value } };
 }
 
-/* ---- names ----------------------------------------------------------------------------------- */
-
-static semel_status make_name(const struct semel_rabbit_subscription *subscription,
-			      const char *suffix, uint32_t number,
-			      char name_out[SEMEL_RABBIT_NAME_SIZE], semel_error *error)
+static void add_true(struct arguments *arguments, const char *name)
 {
-	char tail[32] = "";
-	if (number > 0)
-		snprintf(tail, sizeof(tail), "%s%u", suffix, number);
-	int length = snprintf(name_out, SEMEL_RABBIT_NAME_SIZE, "%s.%s%s", subscription->scope,
-			      subscription->topic, tail);
-	if (length < 0 || length > SEMEL_RABBIT_NAME_MAX)
-		return semel_error_set(
-			error, SEMEL_CONFIG,
-			"the name of the queue for %s and %s would be longer than %d "
-			"bytes (choose a shorter scope or topic)",
-			subscription->scope, subscription->topic, SEMEL_RABBIT_NAME_MAX);
-	return SEMEL_OK;
+	arguments->entries[arguments->count++] =
+		(amqp_table_entry_t){ .key = semel_rabbit_string(name),
+				      .value = { .kind = AMQP_FIELD_KIND_BOOLEAN,
+						 .value.boolean = 1 } };
 }
 
-semel_status semel_rabbit_queue_name(const struct semel_rabbit_subscription *subscription,
-				     uint32_t number, char name_out[SEMEL_RABBIT_NAME_SIZE],
-				     semel_error *error)
+static amqp_table_t table_of(struct arguments *arguments)
 {
-	return make_name(subscription, ".", number, name_out, error);
+	return (amqp_table_t){ .num_entries = arguments->count, .entries = arguments->entries };
 }
 
-semel_status semel_rabbit_partition_name(const struct semel_rabbit_subscription *subscription,
-					 uint32_t number, char name_out[SEMEL_RABBIT_NAME_SIZE],
-					 semel_error *error)
+/* ---- entities -------------------------------------------------------------------------------- */
+
+/* "… inequivalent arg 'x-y' for queue 'q' in vhost '/': received A but current is B" */
+static bool explain(const struct entity *entity, const char *words, char *text_out, size_t size)
 {
-	return semel_rabbit_queue_name(subscription, subscription->partitions > 1 ? number : 0,
-				       name_out, error);
+	const char *argument = strstr(words, "arg '"), *ours = strstr(words, "received ");
+	const char *theirs = ours ? strstr(ours, " but current is ") : NULL;
+	if (!argument || !theirs)
+		return false;
+	argument += strlen("arg '");
+	const char *current = theirs + strlen(" but current is ");
+	size_t current_length = strcspn(current, "(");
+	while (current_length > 0 && current[current_length - 1] == ' ')
+		current_length--;
+	ours += strlen("received ");
+	/* A tier goes back to a queue, or to the exchange before several. */
+	bool partitions = strncmp(argument, "x-dead-letter-exchange'",
+				  strlen("x-dead-letter-exchange'")) == 0;
+	snprintf(text_out, size,
+		 "the %s %s exists with another %.*s: the broker has %.*s, semel needs %.*s "
+		 "(nothing was changed: make the settings agree%s, or delete the %s once it is "
+		 "empty)",
+		 entity->kind, entity->name, (int)strcspn(argument, "'"), argument,
+		 (int)current_length, current, (int)(theirs - ours), ours,
+		 partitions ? ", above all the number of partitions" : "", entity->kind);
+	return true;
 }
 
-semel_status semel_rabbit_tier_name(const struct semel_rabbit_subscription *subscription,
-				    uint32_t tier, char name_out[SEMEL_RABBIT_NAME_SIZE],
-				    semel_error *error)
+/* The plain call, with the broker's answer. passive: NOT_FOUND instead of making it. */
+static semel_status declare(struct semel_rabbit *rabbit, const struct entity *entity, bool passive,
+			    semel_error *error)
 {
-	return make_name(subscription, ".retry.", tier, name_out, error);
-}
-
-semel_status semel_rabbit_parked_name(const struct semel_rabbit_subscription *subscription,
-				      char name_out[SEMEL_RABBIT_NAME_SIZE], semel_error *error)
-{
-	semel_status status = make_name(subscription, "", 0, name_out, error);
+	const struct semel_rabbit_library *library = rabbit->library;
+	const amqp_table_t arguments = table_of(entity->arguments);
+	amqp_bytes_t name = semel_rabbit_string(entity->name);
+	semel_status status = semel_rabbit_control_begin(rabbit, error);
 	if (status != SEMEL_OK)
 		return status;
-	size_t length = strlen(name_out);
-	if (length + strlen(PARKED) > SEMEL_RABBIT_NAME_MAX)
-		return make_name(subscription, PARKED, 1, name_out, error); /* sets the error */
-	memcpy(name_out + length, PARKED, sizeof(PARKED));
+	if (entity->type)
+		library->exchange_declare(rabbit->connection, SEMEL_RABBIT_CONTROL, name,
+					  semel_rabbit_string(entity->type), passive, 1, 0, 0,
+					  arguments);
+	else
+		library->queue_declare(rabbit->connection, SEMEL_RABBIT_CONTROL, name, passive, 1,
+				       0, 0, arguments);
+	return semel_rabbit_control_end(rabbit, error);
+}
+
+/* Does it exist as an earlier version declared it? If not, why says what differs even from that. */
+static bool is_older(struct semel_rabbit *rabbit, const struct entity *entity, semel_error *why)
+{
+	struct entity older = *entity;
+	older.arguments = entity->older;
+	return entity->older && declare(rabbit, &older, false, why) == SEMEL_OK;
+}
+
+static semel_status create(struct semel_rabbit *rabbit, const struct entity *entity,
+			   semel_error *error)
+{
+	semel_error why = { 0 };
+	char text[SEMEL_ERROR_TEXT_MAX];
+	semel_status status = declare(rabbit, entity, false, &why);
+	if (status == SEMEL_OK || (status == SEMEL_CONFIG && is_older(rabbit, entity, &why)))
+		return SEMEL_OK;
+	if (status == SEMEL_CONFIG && explain(entity, why.text, text, sizeof(text)))
+		return semel_error_set(error, status, "%s", text);
+	return semel_error_set(error, status, "cannot declare the %s %s: %s", entity->kind,
+			       entity->name, why.text);
+}
+
+/* What exists is declared once more: that changes nothing, and shows a difference. */
+static semel_status declare_again(struct semel_rabbit *rabbit, const struct entity *entity,
+				  semel_error *error)
+{
+	semel_status status = declare(rabbit, entity, true, error);
+	return status == SEMEL_OK ? declare(rabbit, entity, false, error) : status;
+}
+
+static semel_status compare(struct semel_rabbit *rabbit, const struct entity *entity,
+			    const struct semel_rabbit_comparison *comparison, semel_error *error)
+{
+	char text[SEMEL_ERROR_TEXT_MAX];
+	semel_error why = { 0 };
+	semel_status status = declare_again(rabbit, entity, &why);
+	if (status == SEMEL_NOT_FOUND) {
+		snprintf(text, sizeof(text), "the %s %s is missing", entity->kind, entity->name);
+		comparison->report(text, comparison->user);
+		return SEMEL_OK;
+	}
+	if (status == SEMEL_OK)
+		return SEMEL_OK;
+	if (status == SEMEL_CONFIG && is_older(rabbit, entity, &why))
+		snprintf(text, sizeof(text),
+			 "the queue %s was made by an earlier version, without x-delivery-limit: "
+			 "an event that is redelivered too often is dropped where a policy, or "
+			 "RabbitMQ 4, has such a limit (let it drain, delete the queue, and run "
+			 "semel topology apply)",
+			 entity->name);
+	else if (status != SEMEL_CONFIG || !explain(entity, why.text, text, sizeof(text)))
+		snprintf(text, sizeof(text), "cannot declare the %s %.255s: %.700s", entity->kind,
+			 entity->name, why.text);
+	if (status != SEMEL_CONFIG)
+		return semel_error_set(error, status, "%s", text);
+	comparison->report(text, comparison->user);
 	return SEMEL_OK;
+}
+
+static semel_status ensure_entity(struct semel_rabbit *rabbit, const struct entity *entity,
+				  const struct semel_rabbit_comparison *comparison,
+				  semel_error *error)
+{
+	return comparison ? compare(rabbit, entity, comparison, error)
+			  : create(rabbit, entity, error);
+}
+
+/* ---- bindings -------------------------------------------------------------------------------- */
+
+static semel_status ensure_binding(struct semel_rabbit *rabbit, struct binding *binding,
+				   const struct semel_rabbit_comparison *comparison,
+				   semel_error *error)
+{
+	const struct semel_rabbit_library *library = rabbit->library;
+	const amqp_bytes_t from = semel_rabbit_string(binding->from);
+	const amqp_bytes_t to = semel_rabbit_string(binding->to);
+	const amqp_bytes_t key = semel_rabbit_string(binding->key);
+	if (comparison)
+		return SEMEL_OK; /* bindings cannot be asked for */
+	semel_status status = semel_rabbit_control_begin(rabbit, error);
+	if (status != SEMEL_OK)
+		return status;
+	if (binding->to_exchange)
+		library->exchange_bind(rabbit->connection, SEMEL_RABBIT_CONTROL, to, from, key,
+				       table_of(&binding->arguments));
+	else
+		library->queue_bind(rabbit->connection, SEMEL_RABBIT_CONTROL, to, from, key,
+				    table_of(&binding->arguments));
+	return semel_rabbit_control_end(rabbit, error);
 }
 
 /* ---- topics ---------------------------------------------------------------------------------- */
@@ -110,13 +230,13 @@ static semel_status declare_exchange(struct semel_rabbit *rabbit, const char *na
 				     const struct semel_rabbit_comparison *comparison,
 				     semel_error *error)
 {
-	struct semel_rabbit_arguments arguments = { 0 };
-	const struct semel_rabbit_entity exchange = {
+	struct arguments arguments = { 0 };
+	const struct entity exchange = {
 		.kind = "exchange", .name = name, .type = type, .arguments = &arguments
 	};
 	if (alternate)
-		semel_rabbit_add_text(&arguments, "alternate-exchange", alternate);
-	return semel_rabbit_ensure_entity(rabbit, &exchange, comparison, error);
+		add_text(&arguments, "alternate-exchange", alternate);
+	return ensure_entity(rabbit, &exchange, comparison, error);
 }
 
 /* "… but current is the value 'S.T.of-4-20' of type 'longstr'" */
@@ -148,25 +268,21 @@ static semel_status declare_owner(struct semel_rabbit *rabbit, const char *queue
 {
 	char name[SEMEL_RABBIT_NAME_SIZE + 32], owner[SEMEL_RABBIT_NAME_SIZE + 32],
 		text[SEMEL_ERROR_TEXT_MAX];
-	struct semel_rabbit_arguments arguments = { 0 };
+	struct arguments arguments = { 0 };
 	semel_error why = { 0 };
 	snprintf(name, sizeof(name), "%s" OWNER, queue);
 	snprintf(owner, sizeof(owner), "%s" OWNED_BY "%zu-%zu", queue, strlen(subscription->scope),
 		 strlen(subscription->topic));
 	if (strlen(owner) > SEMEL_RABBIT_NAME_MAX)
 		return SEMEL_OK; /* two such names cannot exist */
-	semel_rabbit_add_text(&arguments, "alternate-exchange", owner);
-	const struct semel_rabbit_entity exchange = {
+	add_text(&arguments, "alternate-exchange", owner);
+	const struct entity exchange = {
 		.kind = "exchange", .name = name, .type = "fanout", .arguments = &arguments
 	};
-	semel_status status =
-		comparison ? semel_rabbit_declare(rabbit, &exchange, true, &why) : SEMEL_OK;
-	if (status == SEMEL_NOT_FOUND)
-		return SEMEL_OK; /* an earlier version has declared the queue */
-	if (status == SEMEL_OK)
-		status = semel_rabbit_declare(rabbit, &exchange, false, &why);
-	if (status == SEMEL_OK)
-		return SEMEL_OK;
+	semel_status status = comparison ? declare_again(rabbit, &exchange, &why)
+					 : declare(rabbit, &exchange, false, &why);
+	if (status == SEMEL_OK || (comparison && status == SEMEL_NOT_FOUND))
+		return SEMEL_OK; /* not found: an earlier version has declared the queue */
 	if (status != SEMEL_CONFIG || !explain_owner(queue, why.text, text, sizeof(text)))
 		return semel_error_set(error, status, "cannot declare the exchange %s: %s", name,
 				       why.text);
@@ -180,17 +296,17 @@ static semel_status declare_owner(struct semel_rabbit *rabbit, const char *queue
  * limit is one that nothing reaches; and where a policy has a lower one, the event goes to the
  * parked queue, confirmed. */
 static semel_status limit_deliveries(const struct semel_rabbit_subscription *subscription,
-				     struct semel_rabbit_arguments *arguments,
+				     struct arguments *arguments,
 				     char parked[SEMEL_RABBIT_NAME_SIZE], semel_error *error)
 {
 	semel_status status = semel_rabbit_parked_name(subscription, parked, error);
 	if (status != SEMEL_OK)
 		return status;
-	semel_rabbit_add_number(arguments, "x-delivery-limit", DELIVERY_LIMIT);
-	semel_rabbit_add_text(arguments, "x-dead-letter-exchange", "");
-	semel_rabbit_add_text(arguments, "x-dead-letter-routing-key", parked);
-	semel_rabbit_add_text(arguments, "x-dead-letter-strategy", "at-least-once");
-	semel_rabbit_add_text(arguments, "x-overflow", "reject-publish");
+	add_number(arguments, "x-delivery-limit", DELIVERY_LIMIT);
+	add_text(arguments, "x-dead-letter-exchange", "");
+	add_text(arguments, "x-dead-letter-routing-key", parked);
+	add_text(arguments, "x-dead-letter-strategy", "at-least-once");
+	add_text(arguments, "x-overflow", "reject-publish");
 	return SEMEL_OK;
 }
 
@@ -199,13 +315,11 @@ static semel_status declare_plain_queue(struct semel_rabbit *rabbit, const char 
 					const struct semel_rabbit_comparison *comparison,
 					semel_error *error)
 {
-	struct semel_rabbit_arguments arguments = { 0 };
-	const struct semel_rabbit_entity queue = { .kind = "queue",
-						   .name = name,
-						   .arguments = &arguments };
-	semel_rabbit_add_text(&arguments, "x-queue-type",
-			      rabbit->settings.stream ? "quorum" : rabbit->settings.queue_type);
-	return semel_rabbit_ensure_entity(rabbit, &queue, comparison, error);
+	struct arguments arguments = { 0 };
+	const struct entity queue = { .kind = "queue", .name = name, .arguments = &arguments };
+	add_text(&arguments, "x-queue-type",
+		 rabbit->settings.stream ? "quorum" : rabbit->settings.queue_type);
+	return ensure_entity(rabbit, &queue, comparison, error);
 }
 
 static semel_status declare_queue(struct semel_rabbit *rabbit, const char *name,
@@ -214,17 +328,17 @@ static semel_status declare_queue(struct semel_rabbit *rabbit, const char *name,
 				  semel_error *error)
 {
 	const struct semel_rabbit_settings *settings = &rabbit->settings;
-	struct semel_rabbit_arguments arguments = { 0 };
+	struct arguments arguments = { 0 };
 	char parked[SEMEL_RABBIT_NAME_SIZE];
 	bool limits = strcmp(settings->queue_type, "quorum") == 0;
-	semel_rabbit_add_text(&arguments, "x-queue-type", settings->queue_type);
+	add_text(&arguments, "x-queue-type", settings->queue_type);
 	if (settings->single_active && !settings->stream)
-		semel_rabbit_add_true(&arguments, "x-single-active-consumer");
-	struct semel_rabbit_arguments older = arguments;
-	const struct semel_rabbit_entity queue = { .kind = "queue",
-						   .name = name,
-						   .arguments = &arguments,
-						   .older = limits ? &older : NULL };
+		add_true(&arguments, "x-single-active-consumer");
+	struct arguments older = arguments;
+	const struct entity queue = { .kind = "queue",
+				      .name = name,
+				      .arguments = &arguments,
+				      .older = limits ? &older : NULL };
 	semel_status status =
 		limits ? limit_deliveries(subscription, &arguments, parked, error) : SEMEL_OK;
 	if (status != SEMEL_OK)
@@ -232,7 +346,7 @@ static semel_status declare_queue(struct semel_rabbit *rabbit, const char *name,
 	status = declare_owner(rabbit, name, subscription, comparison, error);
 	if (status != SEMEL_OK)
 		return status;
-	status = semel_rabbit_ensure_entity(rabbit, &queue, comparison, error);
+	status = ensure_entity(rabbit, &queue, comparison, error);
 	if (status != SEMEL_OK || !settings->stream || comparison)
 		return status;
 	return semel_rabbit_stream_write_marker(rabbit, name, error);
@@ -243,14 +357,14 @@ static semel_status declare_alternate(struct semel_rabbit *rabbit, const char *n
 				      const struct semel_rabbit_comparison *comparison,
 				      semel_error *error)
 {
-	struct semel_rabbit_binding binding = { .from = name, .to = name, .key = "" };
+	struct binding binding = { .from = name, .to = name, .key = "" };
 	semel_status status = declare_exchange(rabbit, name, "fanout", NULL, comparison, error);
 	if (status != SEMEL_OK)
 		return status;
 	status = declare_plain_queue(rabbit, name, comparison, error);
 	if (status != SEMEL_OK)
 		return status;
-	return semel_rabbit_ensure_binding(rabbit, &binding, comparison, error);
+	return ensure_binding(rabbit, &binding, comparison, error);
 }
 
 semel_status semel_rabbit_declare_topic(struct semel_rabbit *rabbit, const char *topic,
@@ -278,24 +392,21 @@ static semel_status declare_tier(struct semel_rabbit *rabbit,
 				 semel_error *error)
 {
 	char name[SEMEL_RABBIT_NAME_SIZE], target[SEMEL_RABBIT_NAME_SIZE];
-	struct semel_rabbit_arguments arguments = { 0 };
-	const struct semel_rabbit_entity queue = { .kind = "queue",
-						   .name = name,
-						   .arguments = &arguments };
+	struct arguments arguments = { 0 };
+	const struct entity queue = { .kind = "queue", .name = name, .arguments = &arguments };
 	semel_status status = semel_rabbit_tier_name(subscription, tier, name, error);
 	if (status != SEMEL_OK)
 		return status;
 	status = semel_rabbit_queue_name(subscription, 0, target, error);
 	if (status != SEMEL_OK)
 		return status;
-	semel_rabbit_add_text(&arguments, "x-queue-type", "quorum");
-	semel_rabbit_add_number(&arguments, "x-message-ttl", semel_rabbit_tier_ms(tier));
-	semel_rabbit_add_text(&arguments, "x-dead-letter-exchange",
-			      subscription->partitions > 1 ? target : "");
-	semel_rabbit_add_text(&arguments, "x-dead-letter-routing-key", target);
-	semel_rabbit_add_text(&arguments, "x-dead-letter-strategy", "at-least-once");
-	semel_rabbit_add_text(&arguments, "x-overflow", "reject-publish");
-	return semel_rabbit_ensure_entity(rabbit, &queue, comparison, error);
+	add_text(&arguments, "x-queue-type", "quorum");
+	add_number(&arguments, "x-message-ttl", semel_rabbit_tier_ms(tier));
+	add_text(&arguments, "x-dead-letter-exchange", subscription->partitions > 1 ? target : "");
+	add_text(&arguments, "x-dead-letter-routing-key", target);
+	add_text(&arguments, "x-dead-letter-strategy", "at-least-once");
+	add_text(&arguments, "x-overflow", "reject-publish");
+	return ensure_entity(rabbit, &queue, comparison, error);
 }
 
 static semel_status declare_parked(struct semel_rabbit *rabbit,
@@ -304,17 +415,15 @@ static semel_status declare_parked(struct semel_rabbit *rabbit,
 				   semel_error *error)
 {
 	char name[SEMEL_RABBIT_NAME_SIZE];
-	struct semel_rabbit_arguments arguments = { 0 };
-	const struct semel_rabbit_entity queue = { .kind = "queue",
-						   .name = name,
-						   .arguments = &arguments };
+	struct arguments arguments = { 0 };
+	const struct entity queue = { .kind = "queue", .name = name, .arguments = &arguments };
 	semel_status status = semel_rabbit_parked_name(subscription, name, error);
 	if (status != SEMEL_OK)
 		return status;
-	semel_rabbit_add_text(&arguments, "x-queue-type", "quorum");
-	semel_rabbit_add_number(&arguments, "x-message-ttl", PARKED_MS);
-	semel_rabbit_add_number(&arguments, "x-max-length", PARKED_MAX);
-	return semel_rabbit_ensure_entity(rabbit, &queue, comparison, error);
+	add_text(&arguments, "x-queue-type", "quorum");
+	add_number(&arguments, "x-message-ttl", PARKED_MS);
+	add_number(&arguments, "x-max-length", PARKED_MAX);
+	return ensure_entity(rabbit, &queue, comparison, error);
 }
 
 static semel_status declare_tiers(struct semel_rabbit *rabbit,
@@ -354,11 +463,11 @@ static semel_status bind_lanes(struct semel_rabbit *rabbit,
 		return status;
 	for (uint32_t lane = number - 1; lane < SEMEL_WIRE_LANES;
 	     lane += subscription->partitions) {
-		struct semel_rabbit_binding binding = { .from = exchange, .to = queue, .key = "" };
+		struct binding binding = { .from = exchange, .to = queue, .key = "" };
 		snprintf(lane_text, sizeof(lane_text), "%u", lane);
-		semel_rabbit_add_text(&binding.arguments, "x-match", "all");
-		semel_rabbit_add_text(&binding.arguments, "semel-lane", lane_text);
-		status = semel_rabbit_ensure_binding(rabbit, &binding, comparison, error);
+		add_text(&binding.arguments, "x-match", "all");
+		add_text(&binding.arguments, "semel-lane", lane_text);
+		status = ensure_binding(rabbit, &binding, comparison, error);
 		if (status != SEMEL_OK)
 			return status;
 	}
@@ -394,8 +503,8 @@ static semel_status declare_alternate_of_partitions(
 	char rest_out[SEMEL_RABBIT_NAME_SIZE], const struct semel_rabbit_comparison *comparison,
 	semel_error *error)
 {
-	semel_status status =
-		make_name(subscription, ".rest-of-", subscription->partitions, rest_out, error);
+	semel_status status = semel_rabbit_make_name(subscription, ".rest-of-",
+						     subscription->partitions, rest_out, error);
 	if (status != SEMEL_OK)
 		return status;
 	return declare_exchange(rabbit, rest_out, "fanout", NULL, comparison, error);
@@ -411,15 +520,15 @@ static semel_status bind_partitioned(struct semel_rabbit *rabbit,
 	semel_status status = semel_rabbit_queue_name(subscription, 1, first, error);
 	if (status != SEMEL_OK)
 		return status;
-	struct semel_rabbit_binding of_rest = { .from = rest, .to = first, .key = "" };
-	status = semel_rabbit_ensure_binding(rabbit, &of_rest, comparison, error);
+	struct binding of_rest = { .from = rest, .to = first, .key = "" };
+	status = ensure_binding(rabbit, &of_rest, comparison, error);
 	if (status != SEMEL_OK)
 		return status;
-	struct semel_rabbit_binding of_all = { .from = subscription->topic,
-					       .to = exchange,
-					       .key = subscription->bind ? subscription->bind : "#",
-					       .to_exchange = true };
-	return semel_rabbit_ensure_binding(rabbit, &of_all, comparison, error);
+	struct binding of_all = { .from = subscription->topic,
+				  .to = exchange,
+				  .key = subscription->bind ? subscription->bind : "#",
+				  .to_exchange = true };
+	return ensure_binding(rabbit, &of_all, comparison, error);
 }
 
 static semel_status declare_partitioned(struct semel_rabbit *rabbit,
@@ -451,11 +560,10 @@ static semel_status bind_single(struct semel_rabbit *rabbit,
 				const char *queue, const struct semel_rabbit_comparison *comparison,
 				semel_error *error)
 {
-	struct semel_rabbit_binding binding = { .from = subscription->topic,
-						.to = queue,
-						.key = subscription->bind ? subscription->bind
-									  : "#" };
-	return semel_rabbit_ensure_binding(rabbit, &binding, comparison, error);
+	struct binding binding = { .from = subscription->topic,
+				   .to = queue,
+				   .key = subscription->bind ? subscription->bind : "#" };
+	return ensure_binding(rabbit, &binding, comparison, error);
 }
 
 semel_status semel_rabbit_declare_subscription(struct semel_rabbit *rabbit,

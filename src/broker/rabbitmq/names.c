@@ -1,10 +1,88 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Deleting what was declared for subscriptions of a topic (topology.c has the names), whatever
- * their partitions and delays were. RabbitMQ calls it done when there was nothing to delete. */
+/* The names of what topology.c declares for a subscription, and deleting by these names, whatever
+ * partitions and delays it had. RabbitMQ calls it done when there was nothing to delete. */
 #include "base/error.h"
 #include "broker/rabbitmq/rabbitmq.h"
 
 #include <stdio.h>
+#include <string.h>
+
+#define PARKED ".parked"
+
+/* Seconds. Doubling as the consumer's delays do, then coarser. */
+static const int tiers[SEMEL_RABBIT_TIER_COUNT] = { 1,  2,   4,   8,    16,    32,
+						    60, 300, 900, 3600, 21600, 86400 };
+
+uint32_t semel_rabbit_tier_for(int64_t delay_ms)
+{
+	uint32_t tier = 1;
+	while (tier < SEMEL_RABBIT_TIER_COUNT && semel_rabbit_tier_ms(tier) < delay_ms)
+		tier++;
+	return tier;
+}
+
+int64_t semel_rabbit_tier_ms(uint32_t tier)
+{
+	return (int64_t)tiers[tier - 1] * 1000;
+}
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+semel_status semel_rabbit_make_name(const struct semel_rabbit_subscription *subscription,
+				    const char *suffix, uint32_t number,
+				    char name_out[SEMEL_RABBIT_NAME_SIZE], semel_error *error)
+{
+	char tail[32] = "";
+	if (number > 0)
+		snprintf(tail, sizeof(tail), "%s%u", suffix, number);
+	int length = snprintf(name_out, SEMEL_RABBIT_NAME_SIZE, "%s.%s%s", subscription->scope,
+			      subscription->topic, tail);
+	if (length < 0 || length > SEMEL_RABBIT_NAME_MAX)
+		return semel_error_set(
+			error, SEMEL_CONFIG,
+			"the name of the queue for %s and %s would be longer than %d "
+			"bytes (choose a shorter scope or topic)",
+			subscription->scope, subscription->topic, SEMEL_RABBIT_NAME_MAX);
+	return SEMEL_OK;
+}
+
+semel_status semel_rabbit_queue_name(const struct semel_rabbit_subscription *subscription,
+				     uint32_t number, char name_out[SEMEL_RABBIT_NAME_SIZE],
+				     semel_error *error)
+{
+	return semel_rabbit_make_name(subscription, ".", number, name_out, error);
+}
+
+semel_status semel_rabbit_partition_name(const struct semel_rabbit_subscription *subscription,
+					 uint32_t number, char name_out[SEMEL_RABBIT_NAME_SIZE],
+					 semel_error *error)
+{
+	return semel_rabbit_queue_name(subscription, subscription->partitions > 1 ? number : 0,
+				       name_out, error);
+}
+
+semel_status semel_rabbit_tier_name(const struct semel_rabbit_subscription *subscription,
+				    uint32_t tier, char name_out[SEMEL_RABBIT_NAME_SIZE],
+				    semel_error *error)
+{
+	return semel_rabbit_make_name(subscription, ".retry.", tier, name_out, error);
+}
+
+semel_status semel_rabbit_parked_name(const struct semel_rabbit_subscription *subscription,
+				      char name_out[SEMEL_RABBIT_NAME_SIZE], semel_error *error)
+{
+	semel_status status = semel_rabbit_make_name(subscription, "", 0, name_out, error);
+	if (status != SEMEL_OK)
+		return status;
+	size_t length = strlen(name_out);
+	if (length + strlen(PARKED) > SEMEL_RABBIT_NAME_MAX)
+		return semel_rabbit_make_name(subscription, PARKED, 1, name_out,
+					      error); /* sets the error */
+	memcpy(name_out + length, PARKED, sizeof(PARKED));
+	return SEMEL_OK;
+}
+
+/* ---- deleting -------------------------------------------------------------------------------- */
 
 enum kind { QUEUE, EXCHANGE };
 
