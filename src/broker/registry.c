@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The brokers that are built in. To remove one: delete its folder and the lines here that name its
- * driver. */
+/* The brokers that are built in, and which of their answers are about one event. To remove a
+ * broker: delete its folder and the lines here that name its driver. */
 #include "base/error.h"
 #include "broker/broker.h"
 
@@ -109,4 +109,22 @@ void semel_broker_close(struct semel_broker *broker)
 {
 	if (broker != NULL)
 		broker->driver->close(broker);
+}
+
+bool semel_outcome_is_about_event(semel_status status)
+{
+	switch (status) {
+	case SEMEL_FULL:
+	case SEMEL_NOT_FINISHED:
+	case SEMEL_STOPPED:
+	case SEMEL_CONFIG:
+	case SEMEL_NO_SCHEMA:
+	case SEMEL_SCHEMA_NEWER:
+	case SEMEL_NOT_A_DATABASE:
+	case SEMEL_PROBLEM_FOUND:
+		return false;
+	default:
+		return semel_status_class(status) == SEMEL_CLASS_REJECT ||
+		       semel_status_class(status) == SEMEL_CLASS_RETRY;
+	}
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Acking deliveries.
+/* What was delivered and is not acked, per assignment; and acking it.
  *
- * - A cursor moves over acked entries only, and never over a gap: what is acked out of order waits
- *   in memory, and is redelivered if this consumer dies before the gap is closed.
+ * - Log entries are in the order in which they were read. A cursor moves over acked entries only,
+ *   and never over a gap: what is acked out of order waits in memory, and is redelivered if this
+ *   consumer dies before the gap is closed.
  * - All cursors of one call move in one transaction, each checked against the assignment's owner
  *   and epoch. A lost assignment is ended, its deliveries are redelivered elsewhere, and the call
  *   answers LEASE_LOST; the others are acked all the same.
@@ -11,6 +12,139 @@
  */
 #include "base/error.h"
 #include "broker/local/local.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST_CAPACITY 64
+
+static bool grow(void **array, uint32_t *capacity, size_t size)
+{
+	uint32_t grown_capacity = *capacity == 0 ? FIRST_CAPACITY : *capacity * 2;
+	void *grown = realloc(*array, grown_capacity * size);
+	if (grown == NULL)
+		return false;
+	*array = grown;
+	*capacity = grown_capacity;
+	return true;
+}
+
+bool semel_local_unacked_add(struct semel_local_assignment *assignment, int64_t offset,
+			     uint64_t bytes)
+{
+	uint32_t end = assignment->unacked_first + assignment->unacked_count;
+	if (end == assignment->unacked_capacity && assignment->unacked_first > 0) {
+		memmove(assignment->unacked, assignment->unacked + assignment->unacked_first,
+			assignment->unacked_count * sizeof(assignment->unacked[0]));
+		assignment->unacked_first = 0;
+		end = assignment->unacked_count;
+	}
+	void *unacked = assignment->unacked;
+	if (end == assignment->unacked_capacity &&
+	    !grow(&unacked, &assignment->unacked_capacity, sizeof(assignment->unacked[0])))
+		return false;
+	assignment->unacked = unacked;
+	assert(assignment->unacked_count == 0 || assignment->unacked[end - 1].offset < offset);
+	assignment->unacked[end] = (struct semel_local_unacked){ .offset = offset, .bytes = bytes };
+	assignment->unacked_count++;
+	return true;
+}
+
+static struct semel_local_unacked *find_unacked(struct semel_local_assignment *assignment,
+						int64_t offset)
+{
+	struct semel_local_unacked *unacked = assignment->unacked + assignment->unacked_first;
+	uint32_t low = 0, high = assignment->unacked_count;
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+		if (unacked[middle].offset < offset)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < assignment->unacked_count && unacked[low].offset == offset ? &unacked[low]
+										: NULL;
+}
+
+/* How many at the front are acked, and the offset of the last of them. */
+static uint32_t count_acked_front(const struct semel_local_assignment *assignment,
+				  int64_t *offset_out)
+{
+	uint32_t run = 0;
+	while (run < assignment->unacked_count &&
+	       assignment->unacked[assignment->unacked_first + run].acked)
+		*offset_out = assignment->unacked[assignment->unacked_first + run++].offset;
+	return run;
+}
+
+static void pop_unacked(struct semel_local_assignment *assignment, uint32_t count)
+{
+	assert(count <= assignment->unacked_count);
+	assignment->unacked_count -= count;
+	assignment->unacked_first =
+		assignment->unacked_count == 0 ? 0 : assignment->unacked_first + count;
+}
+
+bool semel_local_delayed_add(struct semel_local_assignment *assignment, int64_t number)
+{
+	void *delayed = assignment->delayed;
+	if (assignment->delayed_count == assignment->delayed_capacity &&
+	    !grow(&delayed, &assignment->delayed_capacity, sizeof(assignment->delayed[0])))
+		return false;
+	assignment->delayed = delayed;
+	assignment->delayed[assignment->delayed_count++] = number;
+	return true;
+}
+
+static uint32_t delayed_at(const struct semel_local_assignment *assignment, int64_t number)
+{
+	uint32_t at = 0;
+	while (at < assignment->delayed_count && assignment->delayed[at] != number)
+		at++;
+	return at;
+}
+
+bool semel_local_delayed_has(const struct semel_local_assignment *assignment, int64_t number)
+{
+	return delayed_at(assignment, number) < assignment->delayed_count;
+}
+
+static void forget_delayed(struct semel_local_assignment *assignment, int64_t number)
+{
+	uint32_t at = delayed_at(assignment, number);
+	if (at < assignment->delayed_count)
+		assignment->delayed[at] = assignment->delayed[--assignment->delayed_count];
+}
+
+bool semel_local_assignment_is_idle(const struct semel_local_assignment *assignment)
+{
+	return assignment->unacked_count == 0 && assignment->delayed_count == 0;
+}
+
+void semel_local_unacked_clear(struct semel_local *local, struct semel_local_assignment *assignment)
+{
+	local->unacked_count -= assignment->delayed_count;
+	for (uint32_t i = 0; i < assignment->unacked_count; i++) {
+		const struct semel_local_unacked *unacked =
+			&assignment->unacked[assignment->unacked_first + i];
+		if (unacked->acked)
+			continue;
+		local->unacked_count--;
+		local->unacked_bytes -= unacked->bytes;
+	}
+	assignment->unacked_first = assignment->unacked_count = assignment->delayed_count = 0;
+}
+
+void semel_local_assignment_end(struct semel_local *local,
+				struct semel_local_assignment *assignment)
+{
+	semel_local_unacked_clear(local, assignment);
+	assignment->owned = assignment->releasing = assignment->backward = assignment->touched =
+		false;
+}
+
+/* ---- one ack --------------------------------------------------------------------------------- */
 
 static bool is_delayed(const struct semel_delivery *delivery)
 {
@@ -52,8 +186,7 @@ static bool record_ack(struct semel_local *local, const struct semel_delivery *d
 	}
 	if (offset_of(delivery) <= assignment->cursor)
 		return true; /* acked already */
-	struct semel_local_unacked *unacked =
-		semel_local_unacked_find(assignment, offset_of(delivery));
+	struct semel_local_unacked *unacked = find_unacked(assignment, offset_of(delivery));
 	if (unacked == NULL)
 		return false;
 	if (!unacked->acked) {
@@ -75,7 +208,7 @@ static semel_status write_cursor(struct semel_local *local,
 {
 	const struct semel_local_assignment *assignment = &subscription->assignments[partition];
 	int64_t cursor = assignment->cursor;
-	uint32_t run = semel_local_unacked_front(assignment, &cursor);
+	uint32_t run = count_acked_front(assignment, &cursor);
 	semel_status status = semel_local_bind(
 		local, SEMEL_LOCAL_CURSOR_MOVE,
 		SEMEL_LOCAL_INTS(subscription->number, partition, assignment->epoch, cursor, run,
@@ -177,7 +310,7 @@ static void forget_acked(struct semel_local *local, const struct semel_delivery 
 		if (!is_delayed(&deliveries[i]) || assignment == NULL || !assignment->touched ||
 		    !semel_local_delayed_has(assignment, offset_of(&deliveries[i])))
 			continue;
-		semel_local_delayed_remove(assignment, offset_of(&deliveries[i]));
+		forget_delayed(assignment, offset_of(&deliveries[i]));
 		local->unacked_count--;
 	}
 }
@@ -190,9 +323,8 @@ static void move_cursors(struct semel_local *local, bool written)
 		for (uint32_t p = 0; p < subscription->topic->partitions; p++) {
 			struct semel_local_assignment *assignment = &subscription->assignments[p];
 			if (assignment->touched && written)
-				semel_local_unacked_pop(
-					assignment,
-					semel_local_unacked_front(assignment, &assignment->cursor));
+				pop_unacked(assignment,
+					    count_acked_front(assignment, &assignment->cursor));
 			assignment->touched = false;
 		}
 	}

@@ -8,7 +8,7 @@
  * To change here: every write is in a transaction of sql.c (semel_local_begin, semel_local_commit),
  * and memory follows only after its commit. Assignments start in maintain.c only. The tables are
  * schema/001_log.sql, which is released: a change of them is a new file there and a higher version
- * in file.c. */
+ * in local.c. */
 #ifndef SEMEL_BROKER_LOCAL_LOCAL_H
 #define SEMEL_BROKER_LOCAL_LOCAL_H
 
@@ -135,9 +135,6 @@ static inline struct semel_local *semel_local_of(struct semel_broker *broker)
 	return (struct semel_local *)broker;
 }
 
-/* -- file.c: the file and its version. */
-semel_status semel_local_file_open(struct semel_local *local, semel_error *error);
-
 /* -- write_queue.c: a queue before the write lock. enter: false when it cannot be entered. */
 void semel_local_write_queue_open(struct semel_local *local);
 void semel_local_write_queue_close(struct semel_local *local);
@@ -169,20 +166,12 @@ semel_status semel_local_heartbeat(struct semel_local *local, semel_error *error
 /* Releases all assignments; what cannot be written is left to the leases. */
 void semel_local_leave(struct semel_local *local);
 
-/* -- unacked.c: what was delivered and is not acked. */
+/* -- ack.c: what was delivered and is not acked. */
 /* False: no memory. */
 bool semel_local_unacked_add(struct semel_local_assignment *assignment, int64_t offset,
 			     uint64_t bytes);
 bool semel_local_delayed_add(struct semel_local_assignment *assignment, int64_t number);
 bool semel_local_delayed_has(const struct semel_local_assignment *assignment, int64_t number);
-void semel_local_delayed_remove(struct semel_local_assignment *assignment, int64_t number);
-/* NULL: it is not unacked. */
-struct semel_local_unacked *semel_local_unacked_find(struct semel_local_assignment *assignment,
-						     int64_t offset);
-/* How many at the front are acked, and the offset of the last of them. */
-uint32_t semel_local_unacked_front(const struct semel_local_assignment *assignment,
-				   int64_t *offset_out);
-void semel_local_unacked_pop(struct semel_local_assignment *assignment, uint32_t count);
 bool semel_local_assignment_is_idle(const struct semel_local_assignment *assignment);
 /* Forgets everything that is unacked. */
 void semel_local_unacked_clear(struct semel_local *local,
@@ -197,6 +186,7 @@ extern const struct semel_broker_driver semel_local_driver;
 /* publish.c */
 semel_broker_publish_fn semel_local_publish;
 semel_broker_poll_fn semel_local_poll;
+semel_broker_requeue_fn semel_local_requeue;
 /* subscribe.c */
 semel_broker_subscribe_fn semel_local_subscribe;
 /* fetch.c */
@@ -204,16 +194,13 @@ semel_broker_fetch_fn semel_local_fetch;
 semel_broker_rewind_fn semel_local_rewind;
 /* ack.c */
 semel_broker_ack_fn semel_local_ack;
-/* requeue.c */
-semel_broker_requeue_fn semel_local_requeue;
 /* inspect.c */
 semel_broker_backlog_fn semel_local_backlog;
 semel_broker_find_event_fn semel_local_find_event;
 semel_broker_compare_fn semel_local_compare;
+semel_broker_examine_fn semel_local_examine;
 /* prune.c */
 semel_broker_prune_fn semel_local_prune;
-/* examine.c */
-semel_broker_examine_fn semel_local_examine;
 
 /* -- a delivery's tag: the assignment it came from, and whether it was delayed. */
 #define SEMEL_LOCAL_TAG_DELAYED (UINT64_C(1) << 63)

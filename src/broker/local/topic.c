@@ -175,10 +175,12 @@ static void finish_topics(struct semel_local *local, bool committed)
 semel_status semel_local_topics_end(struct semel_local *local, semel_status status,
 				    semel_error *error)
 {
-	if (status == SEMEL_OK)
-		status = semel_local_commit(local, error);
-	else
+	if (status != SEMEL_OK) {
 		semel_local_rollback(local);
+		finish_topics(local, false);
+		return status;
+	}
+	status = semel_local_commit(local, error);
 	finish_topics(local, status == SEMEL_OK);
 	return status;
 }
