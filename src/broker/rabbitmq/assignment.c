@@ -22,8 +22,6 @@
 #define BALANCE_MS       500
 #define ACKS_AT_ONCE_MAX 31 /* acks that a channel passes on at once */
 
-enum { UNACKED, ACKED_NOW, ACKED };
-
 static uint16_t channel_of(uint32_t at)
 {
 	return (uint16_t)(SEMEL_RABBIT_ASSIGNMENTS + at);
@@ -69,7 +67,7 @@ bool semel_rabbit_assignment_add_tag(struct semel_rabbit_assignment *assignment,
 	}
 	assignment->log.offsets[assignment->start + assignment->length] = -1;
 	assignment->unacked[assignment->start + assignment->length] = NULL;
-	assignment->acked[assignment->start + assignment->length++] = UNACKED;
+	assignment->acked[assignment->start + assignment->length++] = SEMEL_RABBIT_UNACKED;
 	return true;
 }
 
@@ -86,9 +84,9 @@ void semel_rabbit_assignment_ack(struct semel_rabbit *rabbit, uint32_t at, uint6
 	if (tag < assignment->first || tag - assignment->first >= assignment->length)
 		return;
 	size_t index = assignment->start + (size_t)(tag - assignment->first);
-	if (assignment->acked[index] != UNACKED)
+	if (assignment->acked[index] != SEMEL_RABBIT_UNACKED)
 		return;
-	assignment->acked[index] = ACKED_NOW;
+	assignment->acked[index] = SEMEL_RABBIT_ACKED_NOW;
 	if (assignment->unacked[index]) {
 		assignment->fetched -= assignment->unacked[index]->fetched;
 		semel_rabbit_unacked_list_remove(rabbit, assignment->unacked[index]);
@@ -102,8 +100,9 @@ static size_t acked_run(const struct semel_rabbit_assignment *assignment, uint64
 {
 	size_t run = 0;
 	*last_out = 0;
-	while (run < assignment->length && assignment->acked[assignment->start + run] != UNACKED) {
-		if (assignment->acked[assignment->start + run] == ACKED_NOW)
+	while (run < assignment->length &&
+	       assignment->acked[assignment->start + run] != SEMEL_RABBIT_UNACKED) {
+		if (assignment->acked[assignment->start + run] == SEMEL_RABBIT_ACKED_NOW)
 			*last_out = assignment->first + run;
 		run++;
 	}
@@ -131,9 +130,9 @@ semel_status semel_rabbit_assignment_send_acks(struct semel_rabbit *rabbit, uint
 			return status;
 	}
 	for (size_t i = 0; i < assignment->length; i++) {
-		if (assignment->acked[assignment->start + i] != ACKED_NOW)
+		if (assignment->acked[assignment->start + i] != SEMEL_RABBIT_ACKED_NOW)
 			continue;
-		assignment->acked[assignment->start + i] = ACKED;
+		assignment->acked[assignment->start + i] = SEMEL_RABBIT_ACKED;
 		assignment->acks_sent++;
 		semel_status status = semel_rabbit_write_ack(rabbit, channel_of(at),
 							     assignment->first + i, false, error);
@@ -147,7 +146,7 @@ uint64_t semel_rabbit_assignment_count_unacked(const struct semel_rabbit_assignm
 {
 	uint64_t count = 0;
 	for (size_t i = 0; i < assignment->length; i++)
-		count += assignment->acked[assignment->start + i] == UNACKED;
+		count += assignment->acked[assignment->start + i] == SEMEL_RABBIT_UNACKED;
 	return count;
 }
 

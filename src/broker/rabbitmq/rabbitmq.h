@@ -131,6 +131,9 @@ struct semel_rabbit_assembly {
 	struct semel_rabbit_unacked *unacked; /* NULL: it is not kept (returned) */
 };
 
+/* Of a delivery: ACKED_NOW while the broker has not been told. */
+enum { SEMEL_RABBIT_UNACKED, SEMEL_RABBIT_ACKED_NOW, SEMEL_RABBIT_ACKED };
+
 /* One queue that we consume. */
 struct semel_rabbit_assignment {
 	char *queue;

@@ -227,8 +227,6 @@ static semel_status run_probe(struct semel_rabbit *rabbit, const char *queue,
 			       rabbit->address, queue);
 }
 
-enum { UNACKED, ACKED_NOW }; /* as in assignment.c */
-
 /* ---- who reads, and from where --------------------------------------------------------------- */
 
 static uint32_t count_open(const struct semel_rabbit *rabbit)
@@ -332,7 +330,8 @@ void semel_rabbit_stream_remember_acked(struct semel_rabbit_assignment *assignme
 	size_t count = 0;
 	for (size_t i = 0; ahead && i < assignment->length; i++) {
 		size_t index = assignment->start + i;
-		if (assignment->acked[index] != UNACKED && assignment->log.offsets[index] >= 0)
+		if (assignment->acked[index] != SEMEL_RABBIT_UNACKED &&
+		    assignment->log.offsets[index] >= 0)
 			ahead[count++] = assignment->log.offsets[index];
 	}
 	for (size_t i = 0; ahead && i < known; i++)
@@ -369,7 +368,7 @@ void semel_rabbit_stream_received(struct semel_rabbit_assignment *assignment,
 	unacked->skip = is_marker || was_acked(assignment, offset);
 	if (!unacked->skip)
 		return;
-	assignment->acked[last] = ACKED_NOW;
+	assignment->acked[last] = SEMEL_RABBIT_ACKED_NOW;
 	assignment->log.has_skipped = true;
 }
 
