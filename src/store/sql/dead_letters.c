@@ -300,6 +300,30 @@ semel_status semel_sql_dead_count(semel_store *store, const char *scope, uint64_
 	return semel_sql_finish(&query);
 }
 
+#define DEAD_STATUS "CASE WHEN parked_behind IS NULL THEN status ELSE 'PARKED' END"
+static const struct semel_sql_statement each_dead = {
+	.what = "read the dead letters",
+	.text = { [SEMEL_SQL_SQLITE] =
+			  "SELECT event_id, " DEAD_STATUS ", topic, event_time"
+			  " FROM semel_dead_letter WHERE scope = ?1 AND event_id IS NOT NULL"
+			  " ORDER BY CAST(event_id AS BLOB)",
+		  [SEMEL_SQL_POSTGRES] =
+			  "SELECT event_id, " DEAD_STATUS ", topic, " SEMEL_SQL_POSTGRES_MS(
+				  "event_time") ","
+						" event_id, position FROM semel_dead_letter WHERE "
+						"scope = ?1"
+						" AND event_id IS NOT NULL AND (event_id, "
+						"position) >"
+						" (?2, coalesce(nullif(?3, ''), '-1')::bigint)"
+						" ORDER BY event_id, position LIMIT ?4" }
+};
+
+semel_status semel_sql_dead_each(semel_store *store, struct semel_text scope,
+				 semel_id_visitor visit, void *user, semel_error *error)
+{
+	return semel_sql_ids_each(store, &each_dead, scope, visit, user, error);
+}
+
 /* ---- moving ---------------------------------------------------------------------------------- */
 
 /* Locked, so that of two who would move it the second sees what the first has done. */

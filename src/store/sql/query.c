@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A query: values in, rows out, one status for all of it. */
+/* A query: values in, rows out, one status for all of it; and large tables, which an engine that
+ * gets all rows at once reads page by page along a key, so that neither memory nor an open snapshot
+ * grows with the table. */
 #include "store/sql/sql.h"
+
+#include "base/error.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -189,5 +193,90 @@ semel_status semel_sql_leave(semel_store *store, bool entered, semel_status stat
 	if (status == SEMEL_OK)
 		return store->driver->commit(store, error);
 	store->driver->rollback(store);
+	return status;
+}
+
+/* ---- pages ----------------------------------------------------------------------------------- */
+
+void semel_sql_page_start(struct semel_sql_page *page)
+{
+	*page = (struct semel_sql_page){ 0 };
+}
+
+/* Empty, not NULL, at the start. */
+static struct semel_text key_of(const struct semel_buffer *key)
+{
+	return key->data == NULL ? SEMEL_TEXT("") : semel_buffer_text(key);
+}
+
+void semel_sql_page_bind(struct semel_sql_query *query, struct semel_sql_page *page)
+{
+	page->rows = 0;
+	if (query->engine->page_rows == 0)
+		return;
+	semel_sql_bind_text(query, key_of(&page->key));
+	semel_sql_bind_text(query, key_of(&page->second_key));
+	semel_sql_bind_int(query, query->engine->page_rows);
+}
+
+static void keep_key(struct semel_buffer *key, struct semel_text text)
+{
+	semel_buffer_clear(key);
+	semel_buffer_append(key, semel_text_chars(text), text.length);
+}
+
+bool semel_sql_page_next(struct semel_sql_query *query, struct semel_sql_page *page, int key_column)
+{
+	if (!semel_sql_next(query))
+		return false;
+	if (++page->rows != query->engine->page_rows)
+		return true;
+	keep_key(&page->key, semel_sql_peek(query, key_column));
+	keep_key(&page->second_key, semel_sql_peek(query, key_column + 1));
+	if (page->key.failed || page->second_key.failed)
+		semel_sql_stop(query, semel_error_set(query->error, SEMEL_INTERNAL,
+						      "no memory to read a table"));
+	return query->status == SEMEL_OK;
+}
+
+bool semel_sql_page_is_full(const struct semel_sql_query *query, const struct semel_sql_page *page)
+{
+	return query->engine->page_rows != 0 && page->rows == query->engine->page_rows;
+}
+
+void semel_sql_page_end(struct semel_sql_page *page)
+{
+	semel_buffer_free(&page->key);
+	semel_buffer_free(&page->second_key);
+}
+
+/* Straight from the rows: nothing is copied, since there may be millions. */
+static semel_status visit_page(struct semel_sql_query *query, struct semel_sql_page *page,
+			       semel_id_visitor visit, void *user)
+{
+	while (semel_sql_page_next(query, page, 4))
+		semel_sql_stop(query,
+			       visit(semel_sql_peek(query, 0),
+				     semel_text_string(semel_sql_peek(query, 1)),
+				     semel_sql_peek(query, 2), semel_sql_time(query, 3), user));
+	return semel_sql_finish(query);
+}
+
+semel_status semel_sql_ids_each(semel_store *store, const struct semel_sql_statement *statement,
+				struct semel_text scope, semel_id_visitor visit, void *user,
+				semel_error *error)
+{
+	struct semel_sql_query query;
+	struct semel_sql_page page;
+	semel_status status = SEMEL_OK;
+	semel_sql_page_start(&page);
+	do {
+		semel_sql_prepare(&query, store->driver->tx(store), statement, error);
+		if (scope.data != NULL || query.engine->page_rows != 0)
+			semel_sql_bind_text(&query, scope);
+		semel_sql_page_bind(&query, &page);
+		status = visit_page(&query, &page, visit, user);
+	} while (status == SEMEL_OK && semel_sql_page_is_full(&query, &page));
+	semel_sql_page_end(&page);
 	return status;
 }

@@ -8,7 +8,7 @@
  *
  * A statement has a text per dialect. Parameters are ?1, ?2, …; an engine that writes them
  * otherwise translates them. SEMEL_SQL_EACH makes the texts from one, where the dialects differ
- *only in how a time becomes milliseconds and how rows are locked.
+ * only in how a time becomes milliseconds and how rows are locked.
  *
  * A query is sticky: after the first failure nothing more is done, and finish returns it. So a
  * caller binds, steps and reads without checking each result:
@@ -196,7 +196,7 @@ semel_status semel_sql_leave(semel_store *store, bool entered, semel_status stat
 /* Is there a row at all? The query has its values; this finishes it. */
 semel_status semel_sql_exists(struct semel_sql_query *query, bool *exists_out);
 
-/* ---- pages (tables.c) ------------------------------------------------------------------------ */
+/* ---- pages ----------------------------------------------------------------------------------- */
 
 /* Where the next page of a large table begins. An engine that streams has one page. */
 struct semel_sql_page {
@@ -214,6 +214,12 @@ bool semel_sql_page_next(struct semel_sql_query *query, struct semel_sql_page *p
 /* After finish: is there another page? */
 bool semel_sql_page_is_full(const struct semel_sql_query *query, const struct semel_sql_page *page);
 void semel_sql_page_end(struct semel_sql_page *page);
+/* All rows of a statement that selects id, status, topic and time, and in pages the keys behind
+ * them. Its parameters: the scope (data NULL: the table has none; bound in pages only), then those
+ * of the page. */
+semel_status semel_sql_ids_each(semel_store *store, const struct semel_sql_statement *statement,
+				struct semel_text scope, semel_id_visitor visit, void *user,
+				semel_error *error);
 
 /* ---- what is alike in all SQL stores --------------------------------------------------------- */
 
@@ -241,6 +247,7 @@ semel_states_read_fn semel_sql_states_read;
 void semel_sql_states_clear(struct semel_state_batch *batch);
 void semel_sql_state_read(const struct semel_sql_query *query, int first, struct semel_arena *arena,
 			  struct semel_state_result *result);
+semel_waits_each_fn semel_sql_waits_each;
 
 /* dead_letters.c */
 semel_dead_add_fn semel_sql_dead_add;
@@ -255,48 +262,37 @@ semel_parked_first_fn semel_sql_parked_first;
 semel_parked_next_fn semel_sql_parked_next;
 semel_parked_exists_fn semel_sql_parked_exists;
 semel_parked_remove_fn semel_sql_parked_remove;
+semel_dead_each_fn semel_sql_dead_each;
 
-/* positions.c */
+/* inbox.c */
+semel_inbox_each_fn semel_sql_inbox_each;
+semel_inbox_has_topic_fn semel_sql_inbox_has_topic;
 semel_position_get_fn semel_sql_position_get;
 semel_position_take_fn semel_sql_position_take;
 semel_position_put_fn semel_sql_position_put;
 semel_position_release_fn semel_sql_position_release;
 
-/* consumers.c */
+/* outbox.c */
+semel_outbox_count_fn semel_sql_outbox_count;
+semel_outbox_each_fn semel_sql_outbox_each;
+semel_outbox_topics_each_fn semel_sql_outbox_topics_each;
+semel_outbox_routing_each_fn semel_sql_outbox_routing_each;
+
+/* upkeep.c */
 semel_presence_put_fn semel_sql_presence_put;
 semel_presence_remove_fn semel_sql_presence_remove;
 semel_presence_each_fn semel_sql_presence_each;
 semel_running_begin_fn semel_sql_running_begin;
 semel_running_end_fn semel_sql_running_end;
-
-/* subscriptions.c */
 semel_subscription_put_fn semel_sql_subscription_put;
 semel_subscription_list_fn semel_sql_subscription_list;
 semel_subscription_topics_fn semel_sql_subscription_topics;
 semel_subscription_pause_fn semel_sql_subscription_pause;
 semel_subscription_is_paused_fn semel_sql_subscription_is_paused;
-
-/* audit.c */
 semel_audit_add_fn semel_sql_audit_add;
 semel_audit_finish_fn semel_sql_audit_finish;
 semel_audit_list_fn semel_sql_audit_list;
-
-/* trace.c */
 semel_store_trace_fn semel_sql_trace;
-
-/* outbox_counts.c */
-semel_outbox_count_fn semel_sql_outbox_count;
-
-/* tables.c */
-semel_outbox_each_fn semel_sql_outbox_each;
-semel_inbox_each_fn semel_sql_inbox_each;
-semel_dead_each_fn semel_sql_dead_each;
-semel_outbox_topics_each_fn semel_sql_outbox_topics_each;
-semel_outbox_routing_each_fn semel_sql_outbox_routing_each;
-semel_inbox_has_topic_fn semel_sql_inbox_has_topic;
-
-/* waits.c */
-semel_waits_each_fn semel_sql_waits_each;
 
 /* retention.c */
 #define SEMEL_SQL_PRUNE_ROWS 5000 /* that one step reads or deletes */

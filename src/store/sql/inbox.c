@@ -1,10 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How far a scope has read a log, written in the transaction of the effects. Every new reader draws
- * a higher epoch; one that still has an older epoch cannot write any more, and its transaction must
- * not be committed. */
+/* Reading the inbox, and how far a scope has read a log: a position is written in the transaction
+ * of the effects. Every new reader draws a higher epoch; one that still has an older epoch cannot
+ * write any more, and its transaction must not be committed. */
 #include "store/sql/sql.h"
 
 #include "store/rules.h"
+
+/* ---- claims ---------------------------------------------------------------------------------- */
+
+static const struct semel_sql_statement each_inbox = {
+	.what = "read the inbox",
+	.text = { [SEMEL_SQL_SQLITE] = "SELECT event_id, status, topic, week_start"
+				       " FROM semel_inbox WHERE scope = ?1 ORDER BY event_id",
+		  [SEMEL_SQL_POSTGRES] = "SELECT event_id, status, topic, " SEMEL_SQL_POSTGRES_MS(
+			  "week_start") ", event_id,"
+					" week_start - DATE '1970-01-01' FROM semel_inbox WHERE "
+					"scope = ?1"
+					" AND (event_id, week_start) >"
+					" (?2, DATE '1970-01-01' + coalesce(nullif(?3, ''), "
+					"'-1')::int)"
+					" ORDER BY event_id, week_start LIMIT ?4" }
+};
+static const struct semel_sql_statement any_of_topic = {
+	.what = "find claims of a topic",
+	.text = SEMEL_SQL_SAME("SELECT 1 FROM semel_inbox WHERE topic = ?1 LIMIT 1")
+};
+
+semel_status semel_sql_inbox_each(semel_store *store, struct semel_text scope,
+				  semel_id_visitor visit, void *user, semel_error *error)
+{
+	return semel_sql_ids_each(store, &each_inbox, scope, visit, user, error);
+}
+
+semel_status semel_sql_inbox_has_topic(semel_store *store, struct semel_text topic, bool *has_out,
+				       semel_error *error)
+{
+	struct semel_sql_query query;
+	semel_sql_prepare(&query, store->driver->tx(store), &any_of_topic, error);
+	semel_sql_bind_text(&query, topic);
+	return semel_sql_exists(&query, has_out);
+}
+
+/* ---- positions ------------------------------------------------------------------------------- */
 
 #define COLUMNS(ms)   "next_offset, epoch, owner, " ms("expires_at") ", anchor_offset, anchor_hash"
 #define THIS_POSITION " WHERE scope = ?1 AND topic = ?2 AND \"partition\" = ?3"

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How much waits in the outbox, and why. The run is counted from the lanes' low marks on, so what
- * was published long ago costs nothing. */
+/* Reading the outbox: how much waits in it, and why; its ids, topics and routing keys. The run is
+ * counted from the lanes' low marks on, so what was published long ago costs nothing. */
 #include "store/sql/sql.h"
 
 #include "store/rules.h"
+
+/* ---- what waits ------------------------------------------------------------------------------ */
 
 #define SAME_AGGREGATE(left, right)                                                                \
 	left ".aggregate_type = " right ".aggregate_type AND " left ".aggregate_id = " right       \
@@ -157,4 +159,77 @@ semel_status semel_sql_outbox_count(semel_store *store, int64_t now_ms,
 		status = add_rows(store->driver->tx(store), parts[i].statement, parts[i].add,
 				  counts_out, error);
 	return status;
+}
+
+/* ---- ids, topics and routing keys ------------------------------------------------------------ */
+
+#define TOPIC      "coalesce(topic, aggregate_type || '.events')"
+#define CREATED_MS SEMEL_SQL_POSTGRES_MS("created_at")
+
+static const struct semel_sql_statement each_outbox = {
+	.what = "read the outbox",
+	.text = { [SEMEL_SQL_SQLITE] =
+			  "SELECT id, status, " TOPIC ", created_at FROM semel_outbox ORDER BY id",
+		  [SEMEL_SQL_POSTGRES] = "SELECT id, status, " TOPIC ", " CREATED_MS ", id, ''"
+					 " FROM semel_outbox WHERE ?1::text IS NULL AND id > ?2"
+					 " AND ?3::text IS NOT NULL ORDER BY id LIMIT ?4" }
+};
+
+#define ROUTING "SELECT id, coalesce(routing_key, event_type)"
+static const struct semel_sql_statement each_routing = {
+	.what = "read the outbox",
+	.text = { [SEMEL_SQL_SQLITE] = ROUTING " FROM semel_outbox ORDER BY id",
+		  [SEMEL_SQL_POSTGRES] =
+			  ROUTING ", id, '' FROM semel_outbox WHERE id > ?1"
+				  " AND ?2::text IS NOT NULL ORDER BY id LIMIT ?3" }
+};
+
+/* On PostgreSQL a lane is one range of the key. */
+static const struct semel_sql_statement newest_topics = {
+	.what = "read the topics of the outbox",
+	.text = { [SEMEL_SQL_SQLITE] =
+			  "SELECT DISTINCT coalesce(topic, aggregate_type || '.events') FROM"
+			  " (SELECT topic, aggregate_type FROM semel_outbox ORDER BY seq DESC"
+			  " LIMIT 10000)",
+		  [SEMEL_SQL_POSTGRES] =
+			  "SELECT DISTINCT coalesce(o.topic, o.aggregate_type || '.events')"
+			  " FROM semel_lease l CROSS JOIN LATERAL (SELECT topic, aggregate_type"
+			  " FROM semel_outbox WHERE lane = l.lane ORDER BY seq DESC LIMIT 1000) "
+			  "o" }
+};
+
+semel_status semel_sql_outbox_each(semel_store *store, semel_id_visitor visit, void *user,
+				   semel_error *error)
+{
+	const struct semel_text none = { NULL, 0 };
+	return semel_sql_ids_each(store, &each_outbox, none, visit, user, error);
+}
+
+semel_status semel_sql_outbox_routing_each(semel_store *store, semel_routing_visitor visit,
+					   void *user, semel_error *error)
+{
+	struct semel_sql_query query;
+	struct semel_sql_page page;
+	semel_status status = SEMEL_OK;
+	semel_sql_page_start(&page);
+	do {
+		semel_sql_prepare(&query, store->driver->tx(store), &each_routing, error);
+		semel_sql_page_bind(&query, &page);
+		while (semel_sql_page_next(&query, &page, 2))
+			semel_sql_stop(&query, visit(semel_sql_peek(&query, 0),
+						     semel_sql_peek(&query, 1), user));
+		status = semel_sql_finish(&query);
+	} while (status == SEMEL_OK && semel_sql_page_is_full(&query, &page));
+	semel_sql_page_end(&page);
+	return status;
+}
+
+semel_status semel_sql_outbox_topics_each(semel_store *store, semel_text_visitor visit, void *user,
+					  semel_error *error)
+{
+	struct semel_sql_query query;
+	semel_sql_prepare(&query, store->driver->tx(store), &newest_topics, error);
+	while (semel_sql_next(&query))
+		visit(semel_sql_peek(&query, 0), user);
+	return semel_sql_finish(&query);
 }

@@ -1,0 +1,494 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Records other than events: subscriptions, consumers at work, what operators did, and the history
+ * of one event, which is read from all tables. */
+#include "store/sql/sql.h"
+
+#include "base/error.h"
+#include "fault/plant.h"
+#include "store/rules.h"
+
+/* ---- subscriptions --------------------------------------------------------------------------- */
+/* Which scopes read which topics, as the last consumer of each declared it. */
+
+/* What was processed before has left no claim: it is not expected. */
+#define CLAIMS_FROM_NOW                                                                            \
+	"(coalesce(known.guarantee, '') = 'at-least-once'"                                         \
+	" AND coalesce(excluded.guarantee, '') <> 'at-least-once')"
+
+static const struct semel_sql_statement put_subscription = {
+	.what = "record the subscription",
+	.text = SEMEL_SQL_SAME(
+		"INSERT INTO semel_subscription AS known (scope, topics, guarantee, claim, poison,"
+		" \"order\", dedup_by, handler, bind, from_latest, since)"
+		" VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)"
+		" ON CONFLICT (scope) DO UPDATE SET topics = excluded.topics,"
+		" guarantee = excluded.guarantee, claim = excluded.claim,"
+		" poison = excluded.poison, \"order\" = excluded.\"order\","
+		" dedup_by = excluded.dedup_by, handler = excluded.handler, bind = excluded.bind,"
+		" from_latest = known.from_latest OR " CLAIMS_FROM_NOW ","
+		" since = CASE WHEN " CLAIMS_FROM_NOW
+		" THEN excluded.since ELSE known.since END")
+};
+/* What is there is written only when it changes: the statement runs at every start. */
+static const struct semel_sql_statement add_topics = {
+	.what = "record the topics",
+	.text = { [SEMEL_SQL_SQLITE] =
+			  "INSERT INTO semel_subscription_topic AS known (scope, topic, since)"
+			  " SELECT ?1, value, ?3 FROM json_each(?2) WHERE true"
+			  " ON CONFLICT (scope, topic) DO UPDATE SET removed_at = NULL"
+			  " WHERE known.removed_at IS NOT NULL",
+		  [SEMEL_SQL_POSTGRES] =
+			  "INSERT INTO semel_subscription_topic AS known (scope, topic, since)"
+			  " SELECT DISTINCT ?1, now_read.topic, ?3::timestamptz"
+			  " FROM jsonb_array_elements_text(?2::jsonb) AS now_read (topic)"
+			  " ON CONFLICT (scope, topic) DO UPDATE SET removed_at = NULL"
+			  " WHERE known.removed_at IS NOT NULL" }
+};
+#define REMOVE_TOPICS(elements)                                                                    \
+	"UPDATE semel_subscription_topic SET removed_at = ?3 WHERE scope = ?1"                     \
+	" AND removed_at IS NULL AND topic NOT IN (SELECT " elements ")"
+static const struct semel_sql_statement remove_topics = {
+	.what = "record the topics",
+	.text = { [SEMEL_SQL_SQLITE] = REMOVE_TOPICS("value FROM json_each(?2)"),
+		  [SEMEL_SQL_POSTGRES] = REMOVE_TOPICS("jsonb_array_elements_text(?2::jsonb)") }
+};
+#define EACH_TOPIC(ms, for_update)                                                                 \
+	"SELECT topic, " ms("since") ", " ms("removed_at") " FROM semel_subscription_topic"        \
+							   " WHERE scope = ?1 ORDER BY topic"
+static const struct semel_sql_statement each_topic = { .what = "read the topics",
+						       .text = SEMEL_SQL_EACH(EACH_TOPIC) };
+#define LIST_SUBSCRIPTIONS(ms, for_update)                                                         \
+	"SELECT scope, topics, guarantee, claim, poison, \"order\", dedup_by, handler, bind,"      \
+	" from_latest, " ms("since") ", paused FROM semel_subscription ORDER BY scope LIMIT ?1"
+static const struct semel_sql_statement list_subscriptions = {
+	.what = "list the subscriptions", .text = SEMEL_SQL_EACH(LIST_SUBSCRIPTIONS)
+};
+static const struct semel_sql_statement pause_subscription = {
+	.what = "pause the subscription",
+	.text = SEMEL_SQL_SAME("UPDATE semel_subscription SET paused = ?2 WHERE scope = ?1")
+};
+static const struct semel_sql_statement read_pause = {
+	.what = "read whether the subscription is paused",
+	.text = SEMEL_SQL_SAME("SELECT paused FROM semel_subscription WHERE scope = ?1")
+};
+/* A planted bug: a subscription that was not registered has nothing on hold. */
+static const struct semel_sql_statement start_clean = {
+	.what = "remove the holds",
+	.text = SEMEL_SQL_SAME("DELETE FROM semel_hold WHERE scope = ?1 AND NOT EXISTS"
+			       " (SELECT 1 FROM semel_subscription WHERE scope = ?1)")
+};
+
+static semel_status remove_holds(semel_tx tx, struct semel_text scope, semel_error *error)
+{
+	struct semel_sql_query query;
+	semel_sql_prepare(&query, tx, &start_clean, error);
+	semel_sql_bind_text(&query, scope);
+	return semel_sql_finish(&query);
+}
+
+static semel_status put_row(semel_tx tx, const struct semel_subscription_row *row, int64_t now_ms,
+			    semel_error *error)
+{
+	struct semel_sql_query query;
+	semel_sql_prepare(&query, tx, &put_subscription, error);
+	semel_sql_bind_text(&query, row->scope);
+	semel_sql_bind_text(&query, row->topics);
+	semel_sql_bind_text(&query, row->guarantee);
+	semel_sql_bind_text(&query, row->claim);
+	semel_sql_bind_text(&query, row->poison);
+	semel_sql_bind_text(&query, row->order);
+	semel_sql_bind_text(&query, row->dedup_by);
+	semel_sql_bind_text(&query, row->handler);
+	semel_sql_bind_text(&query, row->bind);
+	semel_sql_bind_bool(&query, row->from_latest);
+	semel_sql_bind_time(&query, now_ms);
+	return semel_sql_finish(&query);
+}
+
+static semel_status put_topics(semel_tx tx, const struct semel_sql_statement *statement,
+			       const struct semel_subscription_row *row, int64_t now_ms,
+			       semel_error *error)
+{
+	struct semel_sql_query query;
+	semel_sql_prepare(&query, tx, statement, error);
+	semel_sql_bind_text(&query, row->scope);
+	semel_sql_bind_text(&query, row->topics);
+	semel_sql_bind_time(&query, now_ms);
+	return semel_sql_finish(&query);
+}
+
+static semel_status put_all(semel_tx tx, const struct semel_subscription_row *row, int64_t now_ms,
+			    semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+	if (SEMEL_PLANTED("new-record-starts-clean"))
+		status = remove_holds(tx, row->scope, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = put_row(tx, row, now_ms, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = put_topics(tx, &add_topics, row, now_ms, error);
+	if (status != SEMEL_OK)
+		return status;
+	return put_topics(tx, &remove_topics, row, now_ms, error);
+}
+
+semel_status semel_sql_subscription_put(semel_store *store,
+					const struct semel_subscription_row *row, int64_t now_ms,
+					semel_error *error)
+{
+	bool entered = false;
+	semel_status status = semel_sql_enter(store, &entered, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = put_all(store->driver->tx(store), row, now_ms, error);
+	return semel_sql_leave(store, entered, status, error);
+}
+
+semel_status semel_sql_subscription_topics(semel_store *store, struct semel_text scope,
+					   semel_topic_visitor visit, void *user,
+					   semel_error *error)
+{
+	struct semel_sql_query query;
+	semel_sql_prepare(&query, store->driver->tx(store), &each_topic, error);
+	semel_sql_bind_text(&query, scope);
+	while (semel_sql_next(&query))
+		visit(semel_sql_peek(&query, 0), semel_sql_time(&query, 1),
+		      semel_sql_time(&query, 2), user);
+	return semel_sql_finish(&query);
+}
+
+static void read_subscription(const struct semel_sql_query *query, struct semel_arena *arena,
+			      struct semel_subscription_row *row)
+{
+	struct semel_text *const texts[] = { &row->scope,    &row->topics,  &row->guarantee,
+					     &row->claim,    &row->poison,  &row->order,
+					     &row->dedup_by, &row->handler, &row->bind };
+	for (int i = 0; i < (int)(sizeof(texts) / sizeof(texts[0])); i++)
+		*texts[i] = semel_sql_text(query, i, arena);
+	row->from_latest = semel_sql_bool(query, 9);
+	row->since_ms = semel_sql_time(query, 10);
+	row->paused = semel_sql_bool(query, 11);
+}
+
+semel_status semel_sql_subscription_list(semel_store *store, struct semel_arena *arena,
+					 struct semel_subscription_row *rows_out, uint32_t limit,
+					 uint32_t *count_out, semel_error *error)
+{
+	struct semel_sql_query query;
+	*count_out = 0;
+	semel_sql_prepare(&query, store->driver->tx(store), &list_subscriptions, error);
+	semel_sql_bind_int(&query, limit);
+	while (semel_sql_next(&query))
+		read_subscription(&query, arena, &rows_out[(*count_out)++]);
+	return semel_sql_finish(&query);
+}
+
+semel_status semel_sql_subscription_pause(semel_store *store, struct semel_text scope, bool paused,
+					  semel_error *error)
+{
+	struct semel_sql_query query;
+	semel_sql_prepare(&query, store->driver->tx(store), &pause_subscription, error);
+	semel_sql_bind_text(&query, scope);
+	semel_sql_bind_bool(&query, paused);
+	semel_status status = semel_sql_finish(&query);
+	if (status != SEMEL_OK || semel_sql_changes(&query) > 0)
+		return status;
+	return semel_error_set(error, SEMEL_NOT_FOUND, "no subscription has the scope %s",
+			       semel_text_shown(scope));
+}
+
+semel_status semel_sql_subscription_is_paused(semel_store *store, struct semel_text scope,
+					      bool *paused_out, semel_error *error)
+{
+	struct semel_sql_query query;
+	semel_sql_prepare(&query, store->driver->tx(store), &read_pause, error);
+	semel_sql_bind_text(&query, scope);
+	*paused_out = semel_sql_next(&query) && semel_sql_bool(&query, 0);
+	return semel_sql_finish(&query);
+}
+
+/* ---- presence: one row per consumer, which it writes itself, seldom -------------------------- */
+
+static const struct semel_sql_statement put_presence = {
+	.what = "record the presence of a consumer",
+	.text = SEMEL_SQL_SAME(
+		"INSERT INTO semel_consumer (scope, owner, in_hand, breaker, reason, next_try_at,"
+		" paused, waits_since, updated_at, expires_at)"
+		" VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)"
+		" ON CONFLICT (scope, owner) DO UPDATE SET in_hand = excluded.in_hand,"
+		" breaker = excluded.breaker, reason = excluded.reason,"
+		" next_try_at = excluded.next_try_at, paused = excluded.paused,"
+		" waits_since = excluded.waits_since, updated_at = excluded.updated_at,"
+		" expires_at = excluded.expires_at")
+};
+static const struct semel_sql_statement remove_presence = {
+	.what = "remove the presence of a consumer",
+	.text = SEMEL_SQL_SAME("DELETE FROM semel_consumer WHERE scope = ?1"
+			       " AND (owner = ?2 OR expires_at < ?3)")
+};
+#define EACH_PRESENCE(ms, for_update)                                                              \
+	"SELECT scope, owner, in_hand, breaker, reason, paused, " ms("next_try_at") ", " ms(       \
+		"waits_since") ", " ms("updated_at") ", " ms("expires_at") " FROM semel_consumer"  \
+									   " WHERE scope = ?1 OR " \
+									   "?1 IS NULL ORDER BY "  \
+									   "scope, owner"
+static const struct semel_sql_statement each_presence = { .what = "list the consumers at work",
+							  .text = SEMEL_SQL_EACH(EACH_PRESENCE) };
+
+semel_status semel_sql_presence_put(semel_store *store, const struct semel_presence *presence,
+				    semel_error *error)
+{
+	struct semel_sql_query query;
+	semel_sql_prepare(&query, store->driver->tx(store), &put_presence, error);
+	semel_sql_bind_text(&query, presence->scope);
+	semel_sql_bind_text(&query, presence->owner);
+	semel_sql_bind_int(&query, (int64_t)presence->in_flight);
+	semel_sql_bind_int(&query, presence->breaker);
+	semel_sql_bind_text(&query, presence->reason);
+	semel_sql_bind_time(&query, presence->next_try_ms);
+	semel_sql_bind_bool(&query, presence->paused);
+	semel_sql_bind_time(&query, presence->waits_since_ms);
+	semel_sql_bind_time(&query, presence->updated_ms);
+	semel_sql_bind_lease(&query, presence->expires_at_ms);
+	return semel_sql_finish(&query);
+}
+
+semel_status semel_sql_presence_remove(semel_store *store, const struct semel_presence *presence,
+				       int64_t forget_ms, semel_error *error)
+{
+	struct semel_sql_query query;
+	semel_sql_prepare(&query, store->driver->tx(store), &remove_presence, error);
+	semel_sql_bind_text(&query, presence->scope);
+	semel_sql_bind_text(&query, presence->owner);
+	semel_sql_bind_lease(&query, forget_ms);
+	return semel_sql_finish(&query);
+}
+
+semel_status semel_sql_presence_each(semel_store *store, struct semel_text scope,
+				     semel_presence_visitor visit, void *user, semel_error *error)
+{
+	struct semel_sql_query query;
+	semel_sql_prepare(&query, store->driver->tx(store), &each_presence, error);
+	semel_sql_bind_text(&query, scope);
+	while (semel_sql_next(&query)) {
+		const struct semel_presence presence = {
+			.scope = semel_sql_peek(&query, 0),
+			.owner = semel_sql_peek(&query, 1),
+			.in_flight = (uint64_t)semel_sql_int(&query, 2),
+			.breaker = (uint32_t)semel_sql_int(&query, 3),
+			.reason = semel_sql_peek(&query, 4),
+			.paused = semel_sql_bool(&query, 5),
+			.next_try_ms = semel_sql_time(&query, 6),
+			.waits_since_ms = semel_sql_time(&query, 7),
+			.updated_ms = semel_sql_time(&query, 8),
+			.expires_at_ms = semel_sql_lease(&query, 9),
+		};
+		visit(&presence, user);
+	}
+	return semel_sql_finish(&query);
+}
+
+/* ---- runs that a crash may end: written only after one was noticed --------------------------- */
+
+static const struct semel_sql_statement forget_runs = {
+	.what = "forget old runs",
+	.text = SEMEL_SQL_SAME("DELETE FROM semel_running WHERE scope = ?1 AND begun_at < ?2")
+};
+static const struct semel_sql_statement begin_run = {
+	.what = "record that an event runs",
+	.text = SEMEL_SQL_SAME(
+		"INSERT INTO semel_running AS r (scope, event_id, owner, runs, begun_at)"
+		" VALUES (?1, ?2, ?3, 1, ?4) ON CONFLICT (scope, event_id) DO UPDATE"
+		" SET runs = r.runs + CASE WHEN r.owner <> excluded.owner THEN 1 ELSE 0 END,"
+		" owner = excluded.owner, begun_at = excluded.begun_at RETURNING runs")
+};
+static const struct semel_sql_statement end_run = {
+	.what = "record that an event has run",
+	.text = SEMEL_SQL_SAME("DELETE FROM semel_running WHERE scope = ?1 AND event_id = ?2")
+};
+
+semel_status semel_sql_running_begin(semel_tx tx, const struct semel_running *running,
+				     uint32_t *runs_out, semel_error *error)
+{
+	struct semel_sql_query query;
+	*runs_out = 0;
+	semel_sql_prepare(&query, tx, &forget_runs, error);
+	semel_sql_bind_text(&query, running->scope);
+	semel_sql_bind_time(&query, running->forget_ms);
+	semel_status status = semel_sql_finish(&query);
+	if (status != SEMEL_OK)
+		return status;
+	semel_sql_prepare(&query, tx, &begin_run, error);
+	semel_sql_bind_text(&query, running->scope);
+	semel_sql_bind_text(&query, running->event_id);
+	semel_sql_bind_string(&query, running->owner);
+	semel_sql_bind_time(&query, running->now_ms);
+	if (semel_sql_next(&query))
+		*runs_out = (uint32_t)semel_sql_int(&query, 0);
+	return semel_sql_finish(&query);
+}
+
+semel_status semel_sql_running_end(semel_tx tx, struct semel_text scope, struct semel_text event_id,
+				   semel_error *error)
+{
+	struct semel_sql_query query;
+	semel_sql_prepare(&query, tx, &end_run, error);
+	semel_sql_bind_text(&query, scope);
+	semel_sql_bind_text(&query, event_id);
+	return semel_sql_finish(&query);
+}
+
+/* ---- the audit log --------------------------------------------------------------------------- */
+
+#define CUT(text)                                                                                  \
+	"CASE WHEN length(" text ") > " SEMEL_AUDIT_TEXT " THEN substr(" text                      \
+	", 1, " SEMEL_AUDIT_TEXT ") || '…' ELSE " text " END"
+
+static const struct semel_sql_statement add_row = {
+	.what = "write to the audit log",
+	.text = SEMEL_SQL_SAME("INSERT INTO semel_audit (at, who, what, target, detail, outcome)"
+			       " VALUES (?1, ?2, ?3, " CUT("CAST(?4 AS text)") ", " CUT(
+				       "CAST(?5 AS text)") ", ?6) RETURNING number")
+};
+static const struct semel_sql_statement finish_row = {
+	.what = "write an outcome to the audit log",
+	.text = SEMEL_SQL_SAME("UPDATE semel_audit SET outcome = ?2 WHERE number = ?1")
+};
+#define LIST_ROWS(ms, for_update)                                                                  \
+	"SELECT " ms("at") ", who, what, " CUT("target") ", " CUT(                                 \
+		"detail") ", outcome"                                                              \
+			  " FROM semel_audit ORDER BY number DESC LIMIT ?1"
+static const struct semel_sql_statement list_rows = { .what = "read the audit log",
+						      .text = SEMEL_SQL_EACH(LIST_ROWS) };
+
+semel_status semel_sql_audit_add(semel_store *store, const struct semel_audit_row *row,
+				 int64_t *number_out, semel_error *error)
+{
+	struct semel_sql_query query;
+	semel_sql_prepare(&query, store->driver->tx(store), &add_row, error);
+	semel_sql_bind_time(&query, row->at_ms);
+	semel_sql_bind_text(&query, row->who);
+	semel_sql_bind_text(&query, row->what);
+	semel_sql_bind_text(&query, row->target);
+	semel_sql_bind_text(&query, row->detail);
+	semel_sql_bind_text(&query, row->outcome);
+	if (semel_sql_next(&query) && number_out != NULL)
+		*number_out = semel_sql_int(&query, 0);
+	return semel_sql_finish(&query);
+}
+
+semel_status semel_sql_audit_finish(semel_store *store, int64_t number, const char *outcome,
+				    semel_error *error)
+{
+	struct semel_sql_query query;
+	semel_sql_prepare(&query, store->driver->tx(store), &finish_row, error);
+	semel_sql_bind_int(&query, number);
+	semel_sql_bind_string(&query, outcome);
+	return semel_sql_finish(&query);
+}
+
+semel_status semel_sql_audit_list(semel_store *store, struct semel_arena *arena,
+				  struct semel_audit_row *rows_out, uint32_t limit,
+				  uint32_t *count_out, semel_error *error)
+{
+	struct semel_sql_query query;
+	*count_out = 0;
+	semel_sql_prepare(&query, store->driver->tx(store), &list_rows, error);
+	semel_sql_bind_int(&query, limit);
+	while (semel_sql_next(&query))
+		rows_out[(*count_out)++] = (struct semel_audit_row){
+			.at_ms = semel_sql_time(&query, 0),
+			.who = semel_sql_text(&query, 1, arena),
+			.what = semel_sql_text(&query, 2, arena),
+			.target = semel_sql_text(&query, 3, arena),
+			.detail = semel_sql_text(&query, 4, arena),
+			.outcome = semel_sql_text(&query, 5, arena),
+		};
+	return semel_sql_finish(&query);
+}
+
+/* ---- the history of one event ---------------------------------------------------------------- */
+
+/* Each part of the union is one kind of entry: time, what, scope, detail, quoted; an entry without a
+ * time did not happen. The scopes are found
+ * by jumps along the inbox's key, since its rows may be millions. Clocks differ: nothing is
+ * published before it is committed. */
+#define TRACE(ms, committed)                                                                       \
+	"WITH RECURSIVE scopes (name) AS (SELECT min(scope) FROM semel_inbox UNION ALL"            \
+	" SELECT (SELECT min(scope) FROM semel_inbox WHERE scope > name) FROM scopes"              \
+	" WHERE name IS NOT NULL), entries (time, what, scope, detail, quoted, step) AS ("         \
+	"SELECT " committed ", 'committed', NULL, event_type || ' of ' || aggregate_type ||"       \
+	"  ':' || aggregate_id || ', number ' || seq, NULL, 1 FROM semel_outbox o WHERE id = ?1"   \
+	" UNION ALL SELECT next_attempt_at, 'refused', NULL, 'attempt ' || attempts ||"            \
+	"  ', retry due: ', coalesce(last_error, ''), 2"                                           \
+	"  FROM semel_outbox WHERE id = ?1 AND status = 'NEW'"                                     \
+	" UNION ALL SELECT published_at, 'published', NULL, 'to ' ||"                              \
+	"  coalesce(topic, aggregate_type || '.events') ||"                                        \
+	"  CASE WHEN attempts > 0 THEN ' after ' || attempts || ' refusals, the last: '"           \
+	"  ELSE '' END, CASE WHEN attempts > 0 THEN coalesce(last_error, '') END, 3"               \
+	"  FROM semel_outbox WHERE id = ?1 AND status = 'PUBLISHED'"                               \
+	" UNION ALL SELECT first_seen_at, 'claimed', scope, 'from ' || topic || ' ' ||"            \
+	"  coalesce(\"partition\", 0) || '/' || coalesce(\"offset\", 0) ||"                        \
+	"  CASE WHEN status = 'CLAIMED' THEN ', by ' || coalesce(owner, 'unknown') ||"             \
+	"  ' until ' || coalesce(CAST(lease_until AS text), 'it is finished') ELSE '' END,"        \
+	"  NULL, 4 FROM semel_inbox WHERE event_id = ?1 AND scope IN (SELECT name FROM scopes)"    \
+	"  AND (coalesce(error_code, '') <> 'discarded' OR owner IS NOT NULL)"                     \
+	" UNION ALL SELECT processed_at, CASE status WHEN 'FAILED' THEN 'failed' ELSE"             \
+	"  CASE error_code WHEN 'duplicate-key' THEN 'skipped' ELSE 'processed' END END, scope,"   \
+	"  CASE WHEN error_code IS NOT NULL THEN error_code WHEN handler_version IS NOT NULL"      \
+	"  THEN 'handler ' || handler_version END, NULL, 5"                                        \
+	"  FROM semel_inbox WHERE event_id = ?1 AND scope IN (SELECT name FROM scopes)"            \
+	"  AND coalesce(error_code, '') <> 'discarded'"                                            \
+	" UNION ALL SELECT due_at, 'retrying', scope, 'attempt ' || (attempts + 1) ||"             \
+	"  ' is due', NULL, 6 FROM semel_hold WHERE head_id = ?1 AND state = 'retry'"              \
+	" UNION ALL SELECT failed_at, CASE WHEN parked_behind IS NULL THEN 'dead-lettered'"        \
+	"  ELSE 'parked' END, scope, CASE WHEN parked_behind IS NULL THEN 'entry ' || entry_id ||" \
+	"  ' after ' || attempts || ' attempts: ' ELSE 'behind ' || parked_behind END,"            \
+	"  CASE WHEN parked_behind IS NULL THEN"                                                   \
+	"  coalesce(substr(failure_reason, 1, " SEMEL_DEAD_BRIEF "), '') END, 7"                   \
+	"  FROM semel_dead_letter WHERE event_id = ?1"                                             \
+	" UNION ALL SELECT moved_at, lower(CASE WHEN discard_reason IS NULL"                       \
+	"  AND status = 'PENDING' THEN 'REPLAYED' ELSE status END), scope,"                        \
+	"  CASE WHEN status = 'DISCARDED' THEN NULL WHEN replay_count = 0 THEN"                    \
+	"  'by replay --reprocess, entry ' || entry_id ELSE 'replay ' || replay_count ||"          \
+	"  ' of entry ' || entry_id END, CASE WHEN status = 'DISCARDED' THEN"                      \
+	"  substr(discard_reason, 1, " SEMEL_DEAD_BRIEF ") END, 8"                                 \
+	"  FROM semel_dead_letter WHERE event_id = ?1 AND parked_behind IS NULL)"                  \
+	" SELECT " ms("time") ", what, scope, detail, quoted FROM entries"                         \
+			      " WHERE time IS NOT NULL ORDER BY time, step"
+
+static const struct semel_sql_statement trace_event = {
+	.what = "trace an event",
+	.text = { [SEMEL_SQL_SQLITE] =
+			  TRACE(SEMEL_SQL_SQLITE_MS,
+				"min(committed_at, coalesce(published_at, committed_at))"),
+		  [SEMEL_SQL_POSTGRES] = TRACE(
+			  SEMEL_SQL_POSTGRES_MS,
+			  "least(" SEMEL_SQL_POSTGRES_COMMITTED_AT("o") ", o.published_at)") }
+};
+
+semel_status semel_sql_trace(semel_store *store, const char *event_id, struct semel_arena *arena,
+			     semel_trace_visitor visit, void *user, semel_error *error)
+{
+	struct semel_sql_query query;
+	bool any = false;
+	semel_sql_prepare(&query, store->driver->tx(store), &trace_event, error);
+	semel_sql_bind_string(&query, event_id);
+	while (semel_sql_next(&query)) {
+		const struct semel_trace_entry entry = {
+			.time_ms = semel_sql_time(&query, 0),
+			.what = semel_text_shown(semel_sql_text(&query, 1, arena)),
+			.scope = semel_text_shown(semel_sql_text(&query, 2, arena)),
+			.detail = semel_text_shown(semel_sql_text(&query, 3, arena)),
+			.quoted = semel_text_shown(semel_sql_text(&query, 4, arena)),
+		};
+		any = true;
+		visit(&entry, user);
+	}
+	semel_status status = semel_sql_finish(&query);
+	if (status != SEMEL_OK || any)
+		return status;
+	return semel_error_set(error, SEMEL_NOT_FOUND, "no event %s in this store", event_id);
+}
