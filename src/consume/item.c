@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "base/uuid.h"
 #include "consume/consumer.h"
-#include "store/hold_key.h"
 
 static void fill_claim(const struct semel_consumer *consumer, struct semel_item *item)
 {

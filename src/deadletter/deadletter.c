@@ -20,7 +20,6 @@
 #include "guard/guard.h"
 #include "observe/metrics.h"
 #include "state/state.h"
-#include "store/hold_key.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -21,7 +21,6 @@
 #include "fault/failpoint.h"
 #include "fault/plant.h"
 #include "guard/guard.h"
-#include "store/hold_key.h"
 #include "store/subscription.h"
 
 #include <string.h>

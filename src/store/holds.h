@@ -29,6 +29,19 @@ struct semel_hold_key {
 	struct semel_text type, id;
 };
 
+/* Under which keys an event can be held in a scope: its aggregate, or its whole topic where the
+ * subscription keeps total order. If the subscription is unknown, check both. */
+enum semel_hold_by { SEMEL_HOLD_BY_AGGREGATE, SEMEL_HOLD_BY_TOPIC, SEMEL_HOLD_BY_COUNT };
+
+/* Texts of the event: they live as long as its own. */
+static inline struct semel_hold_key semel_hold_key_of(const struct semel_event *event,
+						      enum semel_hold_by by)
+{
+	if (by == SEMEL_HOLD_BY_TOPIC)
+		return (struct semel_hold_key){ .type = SEMEL_TEXT(""), .id = event->topic };
+	return (struct semel_hold_key){ .type = event->aggregate_type, .id = event->aggregate_id };
+}
+
 struct semel_hold {
 	/* A blank aggregate_type holds the whole topic that aggregate_id names (total order). */
 	struct semel_text aggregate_type, aggregate_id;

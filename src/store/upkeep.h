@@ -13,7 +13,7 @@
 #define SEMEL_STORE_UPKEEP_H
 
 #include "base/arena.h"
-#include "store/audit.h"
+#include "base/text.h"
 
 #include <semel/store.h>
 
@@ -103,6 +103,20 @@ typedef semel_status semel_subscription_is_paused_fn(semel_store *store, struct 
 						     bool *paused_out, semel_error *error);
 
 /* ---- the audit log -------------------------------------------------------------------------- */
+
+/* Characters of a target or a detail; what is longer ends in an ellipsis. */
+#define SEMEL_AUDIT_TEXT "4096"
+/* The outcome while the action runs, and for good when the process ended in between. */
+#define SEMEL_AUDIT_BEGUN "begun"
+
+/* What an operator did, or tried to do. */
+struct semel_audit_row {
+	int64_t at_ms;
+	struct semel_text who, what, target, detail; /* of the last two data NULL: none */
+	/* "begun", "done", "done: …", "refused: not-pending", "failed: outage"; data NULL: the row
+	 * was written before there was a column for it. */
+	struct semel_text outcome;
+};
 
 /* number_out: for audit_finish; may be NULL. */
 typedef semel_status semel_audit_add_fn(semel_store *store, const struct semel_audit_row *row,

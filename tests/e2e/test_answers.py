@@ -126,7 +126,7 @@ CONSTANTS = {  # rows of the page: the constants that stand in them, and their u
     "replay jobs": [("replays.h", "SEMEL_REPLAY_RUNS_AT_ONCE", 1), ("replays.h", "SEMEL_REPLAY_RUNS_MAX", 1)],
     "what a replay is asked for": [("replays.h", "SEMEL_REPLAY_REQUEST_MAX", 1024)],
     "headers and free texts of a dead letter in a list": [("../store/rules.h", "SEMEL_DEAD_BRIEF", 1)],
-    "target and detail in the audit": [("../store/audit.h", "SEMEL_AUDIT_TEXT", 1)],
+    "target and detail in the audit": [("../store/upkeep.h", "SEMEL_AUDIT_TEXT", 1)],
     "tokens": [("access.h", "SEMEL_TOKENS_MAX", 1), ("access.h", "SEMEL_TOKEN_MIN", 1)],
     "paths of `redact`": [("json_mask.h", "SEMEL_MASK_PATHS_MAX", 1), ("json_mask.h", "SEMEL_MASK_STEPS_MAX", 1)],
 }

@@ -411,10 +411,9 @@ semel_status semel_sql_audit_list(semel_store *store, struct semel_arena *arena,
 
 /* ---- the history of one event ---------------------------------------------------------------- */
 
-/* Each part of the union is one kind of entry: time, what, scope, detail, quoted; an entry without a
- * time did not happen. The scopes are found
- * by jumps along the inbox's key, since its rows may be millions. Clocks differ: nothing is
- * published before it is committed. */
+/* Each part of the union is one kind of entry: time, what, scope, detail, quoted; an entry without
+ * a time did not happen. The scopes are found by jumps along the inbox's key, since its rows may be
+ * millions. Clocks differ: nothing is published before it is committed. */
 #define TRACE(ms, committed)                                                                       \
 	"WITH RECURSIVE scopes (name) AS (SELECT min(scope) FROM semel_inbox UNION ALL"            \
 	" SELECT (SELECT min(scope) FROM semel_inbox WHERE scope > name) FROM scopes"              \
