@@ -1,10 +1,312 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SQLite as an engine of the statement layer. A statement is stepped row by row; one that changes
- * rows is run to its end before it is given back, since only then its change is complete. */
+/* How statements are prepared, bound, run and read, on our own and on borrowed connections; and
+ * with that the engine of the statement layer.
+ *
+ * Preparing a statement costs more than running it, so on a borrowed connection ours stay prepared:
+ * - sqlite3_close refuses a connection that has statements, and the application does not know of
+ *   ours. Virtual tables are disconnected before that check (FTS keeps its statements in the same
+ *   way), so a table without rows finalizes ours at that point. It is connected as long as any is
+ *   there.
+ * - No pointer is kept: a statement is found by its text among those of the connection. So it does
+ *   no harm when an application finalizes whatever it finds.
+ * - Where anything of this is refused (an authorizer, no memory) the statement is simply not kept.
+ *
+ * The statement layer steps a statement row by row. One that changes rows is run to its end before
+ * it is given back, since only then its change is complete.
+ */
 #include "store/sqlite/sqlite.h"
 
-/* How far a statement has come. */
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define CACHE_TABLE "semel_kept"
+#define MARK        "/* semel keeps this */ " /* before the text of every kept statement */
+
+/* How far a statement of the layer has come. */
 enum { BOUND = -1, ENDED, AT_ROW };
+
+/* ---- statements of borrowed connections ------------------------------------------------------ */
+
+static bool is_cached(sqlite3_stmt *statement)
+{
+	const char *sql = sqlite3_sql(statement);
+	return sql != NULL && strncmp(sql, MARK, strlen(MARK)) == 0;
+}
+
+static sqlite3_stmt *next_cached(sqlite3 *db, sqlite3_stmt *after)
+{
+	sqlite3_stmt *statement = sqlite3_next_stmt(db, after);
+	while (statement != NULL && !is_cached(statement))
+		statement = sqlite3_next_stmt(db, statement);
+	return statement;
+}
+
+struct cache_table {
+	sqlite3_vtab base;
+	sqlite3 *db;
+};
+
+static int cache_connect(sqlite3 *db, void *unused, int count, const char *const *words,
+			 sqlite3_vtab **table_out, char **error_out)
+{
+	(void)unused, (void)count, (void)words, (void)error_out;
+	int code = sqlite3_declare_vtab(db, "CREATE TABLE x (kept)");
+	if (code != SQLITE_OK)
+		return code;
+	struct cache_table *cache_table = calloc(1, sizeof(*cache_table));
+	if (cache_table == NULL)
+		return SQLITE_NOMEM;
+	cache_table->db = db;
+	*table_out = &cache_table->base;
+	return SQLITE_OK;
+}
+
+static int cache_disconnect(sqlite3_vtab *table)
+{
+	struct cache_table *cache_table =
+		(struct cache_table *)table; /* base is its first member */
+	sqlite3_stmt *statement = NULL;
+	while ((statement = next_cached(cache_table->db, NULL)) != NULL)
+		sqlite3_finalize(statement);
+	free(cache_table);
+	return SQLITE_OK;
+}
+
+static int cache_plan(sqlite3_vtab *table, sqlite3_index_info *info)
+{
+	(void)table, (void)info;
+	return SQLITE_OK;
+}
+
+/* The table has nothing to read, so opening it fails. */
+static int cache_open(sqlite3_vtab *table, sqlite3_vtab_cursor **cursor_out)
+{
+	(void)cursor_out;
+	table->zErrMsg = sqlite3_mprintf(CACHE_TABLE " is Semel's own, and has no rows");
+	return SQLITE_ERROR;
+}
+
+static const sqlite3_module cache_module = {
+	.xConnect = cache_connect, /* and no xCreate: it is there without CREATE */
+	.xDisconnect = cache_disconnect,
+	.xBestIndex = cache_plan,
+	.xOpen = cache_open,
+};
+
+/* Registering the table again disconnects the last one; without kept statements that has no effect.
+ */
+static bool connect_cache_table(sqlite3 *db)
+{
+	sqlite3_stmt *probe = NULL;
+	if (next_cached(db, NULL) != NULL)
+		return true; /* so it is connected */
+	if (sqlite3_create_module(db, CACHE_TABLE, &cache_module, NULL) != SQLITE_OK)
+		return false;
+	bool connected = sqlite3_prepare_v2(db, "SELECT kept FROM " CACHE_TABLE, -1, &probe,
+					    NULL) == SQLITE_OK;
+	sqlite3_finalize(probe);
+	return connected;
+}
+
+static sqlite3_stmt *find_cached(sqlite3 *db, const char *sql)
+{
+	sqlite3_stmt *statement = next_cached(db, NULL);
+	while (statement != NULL && strcmp(sqlite3_sql(statement) + strlen(MARK), sql) != 0)
+		statement = next_cached(db, statement);
+	return statement;
+}
+
+static sqlite3_stmt *prepare_cached(sqlite3 *db, const char *sql)
+{
+	sqlite3_stmt *statement = NULL;
+	char *marked = connect_cache_table(db) ? sqlite3_mprintf(MARK "%s", sql) : NULL;
+	if (marked != NULL)
+		sqlite3_prepare_v3(db, marked, -1, SQLITE_PREPARE_PERSISTENT, &statement, NULL);
+	sqlite3_free(marked);
+	return statement;
+}
+
+static sqlite3_stmt *cached_statement(sqlite3 *db, const char *sql)
+{
+	sqlite3_stmt *statement = find_cached(db, sql);
+	if (statement == NULL)
+		return prepare_cached(db, sql);
+	return sqlite3_stmt_busy(statement) ? NULL : statement;
+}
+
+/* ---- statements ------------------------------------------------------------------------------ */
+
+static sqlite3 *db_of(semel_tx tx)
+{
+	return tx.native;
+}
+
+int64_t semel_sqlite_changes(semel_tx tx)
+{
+	return sqlite3_changes64(db_of(tx));
+}
+
+static bool has_schema(sqlite3 *db)
+{
+	int64_t found = 1;
+	return semel_sqlite_int(db, "SELECT count(*) FROM sqlite_master WHERE name='semel_schema'",
+				1, &found, NULL) != SEMEL_OK ||
+	       found > 0;
+}
+
+static semel_status error_of(semel_tx tx, int code, const struct semel_sqlite_query *query,
+			     semel_error *error)
+{
+	semel_status status = semel_sqlite_error(db_of(tx), code, query->what, error);
+	if ((code & 0xff) == SQLITE_ERROR && !has_schema(db_of(tx)))
+		return semel_error_set(error, SEMEL_NO_SCHEMA,
+				       "cannot %s: Semel's tables are not in this database (make "
+				       "them with: semel --store sqlite:%s init)",
+				       query->what, sqlite3_db_filename(db_of(tx), "main"));
+	return status;
+}
+
+static semel_status prepare(semel_tx tx, const struct semel_sqlite_query *query, unsigned flags,
+			    sqlite3_stmt **statement_out, semel_error *error)
+{
+	*statement_out = NULL;
+	int code = sqlite3_prepare_v3(db_of(tx), query->sql, -1, flags, statement_out, NULL);
+	if (code == SQLITE_OK)
+		return SEMEL_OK;
+	return error_of(tx, sqlite3_extended_errcode(db_of(tx)), query, error);
+}
+
+/* NULL: there is no place left. */
+static sqlite3_stmt **place_of(struct semel_sqlite_store *store,
+			       const struct semel_sqlite_query *query)
+{
+	if (query->id != SEMEL_SQLITE_SHARED)
+		return &store->statements[query->id];
+	size_t at = 0;
+	while (at < SEMEL_SQLITE_SHARED_MAX && store->shared[at].sql != NULL &&
+	       store->shared[at].sql != query->sql)
+		at++;
+	if (at == SEMEL_SQLITE_SHARED_MAX)
+		return NULL;
+	store->shared[at].sql = query->sql;
+	return &store->shared[at].statement;
+}
+
+semel_status semel_sqlite_take(semel_tx tx, const struct semel_sqlite_query *query,
+			       sqlite3_stmt **statement_out, semel_error *error)
+{
+	/* Of a file of our own, before a transaction begins, and before what is one by itself. */
+	if (tx.store != NULL && sqlite3_get_autocommit(db_of(tx))) {
+		semel_status place = semel_sqlite_check_moved(db_of(tx), error);
+		if (place != SEMEL_OK)
+			return place;
+	}
+	if (query->id == SEMEL_SQLITE_ONCE)
+		return prepare(tx, query, 0, statement_out, error);
+	if (tx.store == NULL) {
+		*statement_out = cached_statement(db_of(tx), query->sql);
+		return *statement_out != NULL ? SEMEL_OK
+					      : prepare(tx, query, 0, statement_out, error);
+	}
+	sqlite3_stmt **place = place_of(semel_sqlite_of(tx.store), query);
+	semel_status status = SEMEL_OK;
+	if (place == NULL)
+		return semel_error_set(error, SEMEL_INTERNAL, "too many prepared statements");
+	if (*place == NULL)
+		status = prepare(tx, query, SQLITE_PREPARE_PERSISTENT, place, error);
+	*statement_out = *place;
+	return status;
+}
+
+void semel_sqlite_give(semel_tx tx, const struct semel_sqlite_query *query, sqlite3_stmt *statement)
+{
+	if (statement == NULL)
+		return;
+	bool ours = tx.store != NULL && query->id != SEMEL_SQLITE_ONCE;
+	if (!ours && !is_cached(statement)) {
+		sqlite3_finalize(statement);
+		return;
+	}
+	sqlite3_reset(statement);
+	sqlite3_clear_bindings(statement);
+}
+
+semel_status semel_sqlite_step(semel_tx tx, const struct semel_sqlite_query *query,
+			       sqlite3_stmt *statement, bool *row_out, semel_error *error)
+{
+	int code = sqlite3_step(statement);
+	*row_out = code == SQLITE_ROW;
+	if (code == SQLITE_ROW)
+		return SEMEL_OK;
+	semel_status status = SEMEL_OK;
+	if (code != SQLITE_DONE)
+		status = error_of(tx, sqlite3_extended_errcode(db_of(tx)), query, error);
+	sqlite3_reset(statement);
+	return status;
+}
+
+semel_status semel_sqlite_run(semel_tx tx, const struct semel_sqlite_query *query,
+			      sqlite3_stmt *statement, semel_error *error)
+{
+	bool row = false;
+	semel_status status = SEMEL_OK;
+	do
+		status = semel_sqlite_step(tx, query, statement, &row, error);
+	while (status == SEMEL_OK && row);
+	return status;
+}
+
+/* ---- binding and reading --------------------------------------------------------------------- */
+
+void semel_sqlite_bind_bytes(sqlite3_stmt *statement, int at, struct semel_text text)
+{
+	if (text.data == NULL || text.length == 0 ||
+	    (memchr(text.data, '\0', text.length) == NULL && semel_text_is_utf8(text)))
+		semel_sqlite_bind_text(statement, at, text);
+	else
+		sqlite3_bind_blob64(statement, at, text.data, text.length, SQLITE_STATIC);
+}
+
+void semel_sqlite_bind_string(sqlite3_stmt *statement, int at, const char *string)
+{
+	sqlite3_bind_text(statement, at, string, -1, SQLITE_STATIC);
+}
+
+void semel_sqlite_bind_time(sqlite3_stmt *statement, int at, int64_t time_ms,
+			    char buffer[SEMEL_TIME_SIZE])
+{
+	if (time_ms == 0) {
+		sqlite3_bind_null(statement, at);
+		return;
+	}
+	semel_time_format(time_ms, buffer);
+	semel_sqlite_bind_string(statement, at, buffer);
+}
+
+int64_t semel_sqlite_time(sqlite3_stmt *statement, int column)
+{
+	const char *text = (const char *)sqlite3_column_text(statement, column);
+	int64_t time_ms = 0;
+	if (text == NULL)
+		return 0;
+	if (semel_time_parse(text, &time_ms))
+		return time_ms;
+	char repaired[SEMEL_TIME_SIZE];
+	sqlite3_snprintf((int)sizeof(repaired), repaired, "%sZ", text);
+	if (strlen(text) > 10)
+		repaired[10] = 'T';
+	return semel_time_parse(repaired, &time_ms) ? time_ms : 0;
+}
+
+void semel_sqlite_copy(sqlite3_stmt *statement, int column, char *out, size_t size)
+{
+	const char *text = (const char *)sqlite3_column_text(statement, column);
+	sqlite3_snprintf((int)size, out, "%s", text == NULL ? "" : text);
+}
+
+/* ---- the engine of the statement layer ------------------------------------------------------- */
 
 static sqlite3_stmt *of(const struct semel_sql_rows *rows)
 {

@@ -265,7 +265,7 @@ semel_status semel_sqlite_outbox_mark(semel_store *store, struct semel_lease *le
 {
 	semel_tx tx = semel_sqlite_tx(store);
 	bool entered = false;
-	semel_status status = semel_sqlite_enter(store, &entered, error);
+	semel_status status = semel_sql_enter(store, &entered, error);
 	if (status != SEMEL_OK)
 		return status;
 	status = pass_fence(tx, lease, batch, error);
@@ -274,7 +274,7 @@ semel_status semel_sqlite_outbox_mark(semel_store *store, struct semel_lease *le
 	status = mark_rows(tx, batch, error);
 
 leave:
-	status = semel_sqlite_leave(store, entered, status, error);
+	status = semel_sql_leave(store, entered, status, error);
 	if (status != SEMEL_OK)
 		return status;
 	lease->expires_at_ms = batch->expires_at_ms;

@@ -267,11 +267,11 @@ semel_status semel_sqlite_prune(semel_store *base, const struct semel_retention_
 	*more_out = false;
 	if (dry_run)
 		return semel_sql_count_old(base, cutoffs, counts_out, error);
-	semel_status status = semel_sqlite_enter(base, &entered, error);
+	semel_status status = semel_sql_enter(base, &entered, error);
 	if (status != SEMEL_OK)
 		return status;
 	status = prune_all(semel_sqlite_of(base), cutoffs, counts_out, &more, error);
-	status = semel_sqlite_leave(base, entered, status, error);
+	status = semel_sql_leave(base, entered, status, error);
 	*more_out = status == SEMEL_OK && more;
 	return status;
 }

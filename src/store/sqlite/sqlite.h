@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the SQLite store share: the store itself, and how statements are run.
+/* What the files of the SQLite store have in common: the store itself, and how statements are run.
  *
- * A store of our own keeps its statements prepared, one per id. On a borrowed connection
- * they are kept by statement_cache.c until it is closed; no setting is changed there.
+ * A store of our own keeps its statements prepared, one per id. On a borrowed connection they are
+ * kept until it is closed (engine.c); no setting is changed there.
+ *
+ * What the seam asks of every SQL store: driver (the tables of functions), open (and init,
+ * examine), transaction, engine (statements), outbox, mark, lease, inbox, effect, retention.
+ * SQLite's own: sweep. Optional part of the seam: baseline.
  */
 #ifndef SEMEL_STORE_SQLITE_SQLITE_H
 #define SEMEL_STORE_SQLITE_SQLITE_H
@@ -72,26 +76,17 @@ struct semel_sqlite_store {
 	} prune;
 };
 
-/* ---- running statements (statements.c) ------------------------------------------------------- */
+/* ---- running statements (engine.c) ----------------------------------------------------------- */
 
 static inline struct semel_sqlite_store *semel_sqlite_of(semel_store *store)
 {
 	return (struct semel_sqlite_store *)store; /* base is its first member */
 }
 
-semel_store_tx_fn semel_sqlite_tx;
-semel_store_in_transaction_fn semel_sqlite_in_transaction;
-/* NO_TRANSACTION, naming the operation, unless one is open. */
-semel_status semel_sqlite_demand_transaction(semel_tx tx, const char *what, semel_error *error);
-
 /* The statement, ready to be bound; give it back after use. NO_SCHEMA when the tables of a borrowed
  * connection are missing. */
 semel_status semel_sqlite_take(semel_tx tx, const struct semel_sqlite_query *query,
 			       sqlite3_stmt **statement_out, semel_error *error);
-/* For take: a statement that stays prepared on a borrowed connection until that is closed. NULL: it
- * cannot be kept, or is in use. */
-sqlite3_stmt *semel_sqlite_cached_statement(sqlite3 *db, const char *sql);
-bool semel_sqlite_is_cached(sqlite3_stmt *statement);
 /* statement may be NULL. */
 void semel_sqlite_give(semel_tx tx, const struct semel_sqlite_query *query,
 		       sqlite3_stmt *statement);
@@ -104,10 +99,6 @@ semel_status semel_sqlite_run(semel_tx tx, const struct semel_sqlite_query *quer
 			      sqlite3_stmt *statement, semel_error *error);
 /* Rows changed by the statement that ran last. */
 int64_t semel_sqlite_changes(semel_tx tx);
-/* In a transaction of its own, unless one is open already. */
-semel_status semel_sqlite_enter(semel_store *store, bool *entered_out, semel_error *error);
-semel_status semel_sqlite_leave(semel_store *store, bool entered, semel_status status,
-				semel_error *error);
 
 /* Binds text, or a blob if it is not UTF-8 or holds a zero byte; NULL for no data. */
 void semel_sqlite_bind_bytes(sqlite3_stmt *statement, int at, struct semel_text text);
@@ -121,10 +112,13 @@ int64_t semel_sqlite_time(sqlite3_stmt *statement, int column);
 /* Truncated to the size of the buffer; empty for NULL. */
 void semel_sqlite_copy(sqlite3_stmt *statement, int column, char *out, size_t size);
 
-/* ---- functions of the seam
- * ------------------------------------------------------------------------------- */
+/* ---- functions of the seam ------------------------------------------------------------------- */
 
 /* transaction.c */
+semel_store_tx_fn semel_sqlite_tx;
+semel_store_in_transaction_fn semel_sqlite_in_transaction;
+/* NO_TRANSACTION, naming the operation, unless one is open. */
+semel_status semel_sqlite_demand_transaction(semel_tx tx, const char *what, semel_error *error);
 semel_store_begin_fn semel_sqlite_begin;
 semel_store_commit_fn semel_sqlite_commit;
 semel_store_rollback_fn semel_sqlite_rollback;
@@ -147,7 +141,7 @@ semel_outbox_fetch_fn semel_sqlite_outbox_fetch;
 semel_outbox_fetch_due_fn semel_sqlite_outbox_fetch_due;
 semel_outbox_select_fn semel_sqlite_outbox_select;
 
-/* lease.c */
+/* lease.c, sweep.c */
 semel_lane_count_fn semel_sqlite_lane_count;
 semel_relay_join_fn semel_sqlite_relay_join;
 semel_relay_leave_fn semel_sqlite_relay_leave;

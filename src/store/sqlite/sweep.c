@@ -80,7 +80,7 @@ static semel_status repair_exceptions(semel_store *store, semel_error *error)
 	semel_status status = has_stuck(tx, &any, error);
 	if (status != SEMEL_OK || !any)
 		return status;
-	status = semel_sqlite_enter(store, &entered, error);
+	status = semel_sql_enter(store, &entered, error);
 	if (status != SEMEL_OK)
 		return status;
 	status = run_plain(tx, &drop_orphans, error);
@@ -89,7 +89,7 @@ static semel_status repair_exceptions(semel_store *store, semel_error *error)
 	status = run_plain(tx, &free_heads, error);
 
 leave:
-	status = semel_sqlite_leave(store, entered, status, error);
+	status = semel_sql_leave(store, entered, status, error);
 	if (status != SEMEL_OK)
 		return status;
 	semel_log(SEMEL_LOG_WARN, "freed events that waited behind a row removed by hand",

@@ -5,6 +5,27 @@
 
 #include "base/error.h"
 
+semel_tx semel_sqlite_tx(semel_store *store)
+{
+	return (semel_tx){ store->driver, semel_sqlite_of(store)->db, store };
+}
+
+bool semel_sqlite_in_transaction(semel_tx tx)
+{
+	return tx.native != NULL && sqlite3_get_autocommit(tx.native) == 0;
+}
+
+semel_status semel_sqlite_demand_transaction(semel_tx tx, const char *what, semel_error *error)
+{
+	if (semel_sqlite_in_transaction(tx))
+		return SEMEL_OK;
+	return semel_error_set(error, SEMEL_NO_TRANSACTION,
+			       "cannot %s: no transaction is open on this connection (BEGIN "
+			       "IMMEDIATE first, so that it commits with the business change; a "
+			       "statement with ON CONFLICT ROLLBACK ends one, too)",
+			       what);
+}
+
 static const struct semel_sqlite_query begin_now = { SEMEL_SQLITE_BEGIN, "begin a transaction",
 						     "BEGIN IMMEDIATE" };
 static const struct semel_sqlite_query commit_all = { SEMEL_SQLITE_COMMIT, "commit", "COMMIT" };
