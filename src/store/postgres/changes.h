@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of PostgreSQL's change stream share: two connections, one for statements (slot,
- * marks) and one that the stream comes through. */
+/* PostgreSQL's change stream: two connections, one for statements (slot, marks) and one that the
+ * stream comes through. */
 #ifndef SEMEL_STORE_POSTGRES_CHANGES_H
 #define SEMEL_STORE_POSTGRES_CHANGES_H
 
@@ -8,7 +8,26 @@
 #include "store/changes.h"
 #include "store/postgres/pgoutput.h"
 #include "store/postgres/postgres.h"
-#include "store/postgres/publication.h"
+
+#define SEMEL_PG_PUBLICATION "semel"
+
+enum semel_pg_publication_problem {
+	SEMEL_PG_PUBLICATION_OK,
+	SEMEL_PG_PUBLICATION_MISSING,
+	SEMEL_PG_PUBLICATION_WITHOUT_OUTBOX,  /* it does not have the outbox */
+	SEMEL_PG_PUBLICATION_FILTERED,        /* rows, or columns */
+	SEMEL_PG_PUBLICATION_WITHOUT_INSERTS, /* it leaves out inserts */
+	SEMEL_PG_PUBLICATION_UNLOGGED,        /* of the table itself */
+	SEMEL_PG_PUBLICATION_OF_PARTITIONS,   /* it publishes the table's partitions, and not the
+						 table */
+	SEMEL_PG_PUBLICATION_PROBLEMS
+};
+
+/* One row: the problem, and what the publication is known by. */
+extern const char semel_pg_publication_sql[];
+
+/* A message with the next step; NULL: no problem. */
+const char *semel_pg_publication_problem(int64_t problem);
 
 struct semel_pg_changes {
 	struct semel_changes base;
@@ -82,6 +101,11 @@ int64_t semel_pg_stream_keepalive_timeout_ms(struct semel_changes *changes);
 void semel_pg_stream_stop(struct semel_changes *changes);
 
 /* visible.c: whether the commits that the stream delivers are visible. */
+/* Pure. A snapshot is as the server writes it: "xmin:xmax:xid,xid,…", each with its epoch. Has this
+ * transaction ended before the snapshot was taken? xid: its lower half, as the change stream has
+ * it; it is the nearest one to the snapshot of all that end so, for the server lets no two be
+ * further apart than half of them. A text that cannot be read sees nothing. */
+bool semel_pg_snapshot_sees(const char *snapshot, uint32_t xid);
 /* Takes a snapshot, and keeps it. */
 semel_status semel_pg_visible_refresh(struct semel_pg_changes *changes, semel_error *error);
 /* Is it visible to the snapshot that was taken last? */

@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connecting to the application's database, and making or upgrading the tables in it.
+/* Connecting to the application's database, with a session of our own.
  *
  * - Any libpq URI will do. Nothing of it but what libpq itself shows (host, port, user, database)
  *   appears in a message: it may hold a password.
- * - An upgrade is one transaction behind an advisory lock, so two at once do it once.
  * - Time-outs are ours unless the user or the server has set some.
- * - A session that may be another's in the next transaction is refused, before anything is set in
- * it.
+ * - A session that may be another's in the next transaction is refused, before anything is set or
+ *   prepared in it: that would stay behind for its next user.
+ * - libpq is loaded, never linked (base/dynamic.h).
  */
 #include "store/postgres/postgres.h"
 
+#include "base/dynamic.h"
 #include "base/error.h"
-#include "observe/log.h"
 
+#include <errno.h>
+#include <poll.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,20 +24,115 @@
 #define OLDEST_SERVER   130000
 #define SESSION_WAIT_MS 10000
 #define BRIEF_WAIT_MS   2000
+#define ROUNDS          2
+#define SECOND_WAIT_MS  200
 
-extern const char semel_sql_store_postgres_001_spine[], semel_sql_store_postgres_002_slot[],
-	semel_sql_store_postgres_003_claim[], semel_sql_store_postgres_004_anchor[],
-	semel_sql_store_postgres_005_young_claims[], semel_sql_store_postgres_006_states[],
-	semel_sql_store_postgres_007_changes[], semel_sql_store_postgres_008_security[],
-	semel_sql_store_postgres_009_unused[], semel_sql_store_postgres_functions[];
+/* ---- libpq ----------------------------------------------------------------------------------- */
 
-static const char *const versions[SEMEL_PG_SCHEMA] = {
-	semel_sql_store_postgres_001_spine,        semel_sql_store_postgres_002_slot,
-	semel_sql_store_postgres_003_claim,        semel_sql_store_postgres_004_anchor,
-	semel_sql_store_postgres_005_young_claims, semel_sql_store_postgres_006_states,
-	semel_sql_store_postgres_007_changes,      semel_sql_store_postgres_008_security,
-	semel_sql_store_postgres_009_unused
+#define ROW(name, result, parameters) { "PQ" #name, offsetof(struct semel_libpq, name) },
+
+static const struct semel_dynamic_symbol symbols[] = { SEMEL_LIBPQ_FUNCTIONS(ROW) };
+
+static const char *const file_names[] = { "libpq.so.5", "libpq.so", NULL };
+
+static const struct semel_dynamic_library library = {
+	.names = file_names,
+	.needed_for = "a PostgreSQL store",
+	.package = "libpq5",
+	.symbols = symbols,
+	.symbol_count = sizeof symbols / sizeof *symbols,
 };
+
+struct semel_libpq semel_libpq;
+
+static bool loaded;
+
+semel_status semel_libpq_load(semel_error *error)
+{
+	return semel_dynamic_load_once(&library, &semel_libpq, &loaded, error);
+}
+
+/* ---- is there a pooler that gives every transaction another session? ------------------------- */
+
+/* A pooler that passes sessions on answers with a cancel key of its own; so where the backend has
+ * another number than the connection believes, there is one. Without a pooler this costs one round
+ * trip. A second connection distinguishes the two kinds: where sessions are kept, two connections
+ * never see one backend, and each always sees the same one. A connection that has to wait for a
+ * session while the first one is answered shows that sessions are kept. */
+
+static const char which_backend[] = "SELECT pg_backend_pid()";
+
+/* 0: there is no answer yet, or another one. */
+static int read_backend(PGconn *connection, int wait_ms)
+{
+	struct pollfd answer = { .fd = semel_libpq.socket(connection), .events = POLLIN };
+	int number = 0;
+	while (semel_libpq.isBusy(connection)) {
+		int heard = poll(&answer, 1, wait_ms);
+		bool interrupted = heard < 0 && errno == EINTR;
+		if (!interrupted && (heard <= 0 || semel_libpq.consumeInput(connection) == 0))
+			return 0;
+	}
+	for (PGresult *result = NULL; (result = semel_libpq.getResult(connection)) != NULL;) {
+		if (semel_libpq.resultStatus(result) == PGRES_TUPLES_OK)
+			number = (int)semel_pg_int(result, 0, 0);
+		semel_pg_clear(result);
+	}
+	return number;
+}
+
+static int query_backend(PGconn *connection, int wait_ms)
+{
+	return semel_libpq.sendQuery(connection, which_backend) == 0
+		       ? 0
+		       : read_backend(connection, wait_ms);
+}
+
+static semel_status find_pooler(PGconn *connection, int wait_ms, bool *found_out,
+				semel_error *error)
+{
+	int backend = query_backend(connection, wait_ms);
+	*found_out = backend != semel_libpq.backendPID(connection);
+	if (backend != 0)
+		return SEMEL_OK;
+	if (semel_libpq.status(connection) != CONNECTION_OK || !semel_libpq.isBusy(connection))
+		return semel_pg_error(connection, NULL, "connect", error);
+	return semel_error_set(error, SEMEL_OUTAGE,
+			       "PostgreSQL does not answer within %d s (has a pooler no session "
+			       "left? a relay needs two of them, every other part one)",
+			       wait_ms / 1000);
+}
+
+/* Both are known, and not the same. */
+static bool differ(int one, int other)
+{
+	return one != 0 && other != 0 && one != other;
+}
+
+static bool is_swapped(PGconn *first, PGconn *second, int wait_ms)
+{
+	int ours = query_backend(first, wait_ms);
+	for (int round = 0; ours != 0 && round < ROUNDS; round++) {
+		int others = query_backend(second, SECOND_WAIT_MS);
+		if (others == ours ||
+		    (others != 0 && differ(others, query_backend(second, SECOND_WAIT_MS))))
+			return true;
+		if (differ(ours, query_backend(first, wait_ms)))
+			return true;
+		if (others == 0)
+			return read_backend(second, SECOND_WAIT_MS) == ours;
+	}
+	return false;
+}
+
+static semel_status refuse_pooler(semel_error *error)
+{
+	return semel_error_set(error, SEMEL_CONFIG,
+			       "a pooler before PostgreSQL gives every transaction another "
+			       "session, and semel needs one of its own (let PgBouncer have "
+			       "pool_mode = session for this database, or connect to PostgreSQL "
+			       "directly)");
+}
 
 /* ---- the connection -------------------------------------------------------------------------- */
 
@@ -120,14 +218,14 @@ static semel_status require_session(PGconn *connection, const PQconninfoOption *
 				    int wait_ms, semel_error *error)
 {
 	bool pooled = false;
-	semel_status status = semel_pg_find_pooler(connection, wait_ms, &pooled, error);
+	semel_status status = find_pooler(connection, wait_ms, &pooled, error);
 	if (status != SEMEL_OK || !pooled)
 		return status;
 	PGconn *second = connect_with(options, false);
 	bool swapped = second != NULL && semel_libpq.status(second) == CONNECTION_OK &&
-		       semel_pg_is_swapped(connection, second, wait_ms);
+		       is_swapped(connection, second, wait_ms);
 	semel_libpq.finish(second);
-	return swapped ? semel_pg_refuse_pooler(error) : SEMEL_OK;
+	return swapped ? refuse_pooler(error) : SEMEL_OK;
 }
 
 static semel_status set_up_session(PGconn *connection, semel_error *error)
@@ -195,149 +293,7 @@ semel_status semel_pg_connect_stream(const char *url, PGconn **connection_out, s
 	return connect_to(url, 0, connection_out, error);
 }
 
-/* ---- versions -------------------------------------------------------------------------------- */
-
-static semel_status read_number(PGconn *connection, const char *sql, int64_t *number_out,
-				semel_error *error)
-{
-	PGresult *result = semel_libpq.exec(connection, sql);
-	semel_status status = SEMEL_OK;
-	if (semel_libpq.resultStatus(result) != PGRES_TUPLES_OK)
-		status = semel_pg_error(connection, result, "find Semel's tables", error);
-	else
-		*number_out = semel_pg_int(result, 0, 0);
-	semel_libpq.clear(result);
-	return status;
-}
-
-/* 0: no tables of ours. */
-static semel_status read_version(PGconn *connection, int64_t *version_out, semel_error *error)
-{
-	int64_t tables = 0;
-	*version_out = 0;
-	semel_status status =
-		read_number(connection, "SELECT (to_regclass('semel_schema') IS NOT NULL)::int",
-			    &tables, error);
-	if (status != SEMEL_OK || tables == 0)
-		return status;
-	return read_number(connection, "SELECT coalesce(max(version), 0) FROM semel_schema",
-			   version_out, error);
-}
-
-static semel_status refuse_newer(int64_t version, semel_error *error)
-{
-	if (version <= SEMEL_PG_SCHEMA)
-		return SEMEL_OK;
-	return semel_error_set(error, SEMEL_SCHEMA_NEWER,
-			       "the tables have version %lld, this program knows up to %d (upgrade "
-			       "semel)",
-			       (long long)version, SEMEL_PG_SCHEMA);
-}
-
-semel_status semel_pg_check_version(PGconn *connection, semel_error *error)
-{
-	int64_t version = 0;
-	semel_status status = read_version(connection, &version, error);
-	if (status != SEMEL_OK)
-		return status;
-	if (version == 0)
-		return semel_error_set(error, SEMEL_NO_SCHEMA,
-				       "Semel's tables are not in this database and search_path "
-				       "(run: semel --store URL init)");
-	if (version < SEMEL_PG_SCHEMA)
-		return semel_error_set(error, SEMEL_NO_SCHEMA,
-				       "the tables have version %lld, this program needs %d (run: "
-				       "semel --store URL init)",
-				       (long long)version, SEMEL_PG_SCHEMA);
-	return refuse_newer(version, error);
-}
-
-/* ---- init ------------------------------------------------------------------------------------ */
-
-static semel_status upgrade(PGconn *connection, semel_error *error)
-{
-	int64_t version = 0;
-	semel_status status = read_version(connection, &version, error);
-	if (status != SEMEL_OK)
-		return status;
-	status = refuse_newer(version, error);
-	if (status != SEMEL_OK)
-		return status;
-	for (; version < SEMEL_PG_SCHEMA; version++) {
-		char record[128];
-		snprintf(record, sizeof(record), "INSERT INTO semel_schema VALUES (%lld, now())",
-			 (long long)version + 1);
-		status = semel_pg_execute_plain(connection, versions[version],
-						"create Semel's tables", error);
-		if (status != SEMEL_OK)
-			return status;
-		status = semel_pg_execute_plain(connection, record, "create Semel's tables", error);
-		if (status != SEMEL_OK)
-			return status;
-	}
-	return SEMEL_OK;
-}
-
-/* A copy that came without the sequence (logical replication copies none) would give out numbers
- * that its rows have already. */
-static const char raise_sequence[] =
-	"SELECT pg_catalog.setval('semel_outbox_seq'::pg_catalog.regclass, highest) FROM (SELECT"
-	" pg_catalog.max(greatest(l.low_seq, o.seq)) AS highest FROM semel_lease l LEFT JOIN "
-	"LATERAL"
-	" (SELECT seq FROM semel_outbox w WHERE w.lane OPERATOR(pg_catalog.=) l.lane"
-	" ORDER BY w.lane DESC, w.seq DESC LIMIT 1) AS o ON true) AS numbers,"
-	" semel_outbox_seq s WHERE highest OPERATOR(pg_catalog.>) s.last_value";
-
-/* A role that is not the owner finds everything created, and may lack the privilege for this. */
-static semel_status create_partitions(PGconn *connection, semel_error *error)
-{
-	semel_error refused = { .status = SEMEL_OK };
-	semel_status status = semel_pg_execute_plain(connection, "SELECT semel_inbox_prepare()",
-						     "create the inbox's partitions", &refused);
-	if (status == SEMEL_OK || status == SEMEL_CONFIG)
-		return SEMEL_OK;
-	if (error != NULL)
-		*error = refused;
-	return status;
-}
-
-semel_status semel_pg_store_init(const struct semel_url *url, semel_error *error)
-{
-	static const char begin[] = "BEGIN; SET LOCAL lock_timeout = '60s';"
-				    " SET LOCAL statement_timeout = 0;"
-				    " SELECT pg_catalog.pg_advisory_xact_lock(1936026988)";
-	PGconn *connection = NULL;
-	semel_status status = semel_pg_connect(url->text, &connection, error);
-	if (status != SEMEL_OK)
-		return status;
-	status = semel_pg_execute_plain(connection, begin, "begin", error);
-	if (status != SEMEL_OK)
-		goto finish_connection;
-	status = semel_pg_refuse_overloads(connection, error);
-	if (status != SEMEL_OK)
-		goto finish_connection;
-	status = upgrade(connection, error);
-	if (status != SEMEL_OK)
-		goto finish_connection;
-	status = semel_pg_execute_plain(connection, raise_sequence, "raise the outbox's sequence",
-					error);
-	if (status != SEMEL_OK)
-		goto finish_connection;
-	status = semel_pg_execute_plain(connection, semel_sql_store_postgres_functions,
-					"create Semel's functions", error);
-	if (status != SEMEL_OK)
-		goto finish_connection;
-	status = semel_pg_execute_plain(connection, "COMMIT", "create Semel's tables", error);
-	if (status != SEMEL_OK)
-		goto finish_connection;
-	status = create_partitions(connection, error);
-
-finish_connection:
-	semel_libpq.finish(connection);
-	return status;
-}
-
-/* ---- open ------------------------------------------------------------------------------------ */
+/* ---- the store ------------------------------------------------------------------------------- */
 
 semel_status semel_pg_store_open(const struct semel_url *url, semel_store **store_out,
 				 semel_error *error)

@@ -1,13 +1,515 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* PostgreSQL as an engine of the statement layer. A statement's rows come all at once; so tables
- * that may be large are read in pages. Leases go by the server's clock. */
+/* How statements get their values, are run and are read, on our own and on borrowed connections;
+ * and with that the engine of the statement layer. The rows of a statement come all at once, so
+ * tables that may be large are read in pages. Leases use the server's clock. */
 #include "store/postgres/postgres.h"
 
+#include "base/error.h"
+
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define PAGE_ROWS 5000
 
-static void add(struct semel_pg_params *params, const struct semel_sql_value *value)
+/* ---- errors ---------------------------------------------------------------------------------- */
+
+static const struct {
+	const char *state; /* the beginning of an SQLSTATE; the first that fits counts */
+	semel_status status;
+} classes[] = {
+	{ "53100", SEMEL_STORAGE_FULL }, /* disk full */
+	{ "53", SEMEL_OUTAGE },          /* out of memory, too many connections */
+	{ "57014", SEMEL_BUSY },         /* our statement time-out */
+	{ "57", SEMEL_OUTAGE },          /* shut down, cannot connect now */
+	{ "58", SEMEL_OUTAGE },          /* I/O */
+	{ "08", SEMEL_OUTAGE },          /* the connection */
+	{ "40", SEMEL_OUTAGE },          /* serialization, deadlock: nothing happened, again */
+	{ "55P03", SEMEL_BUSY },         /* lock time-out */
+	{ "25006", SEMEL_OUTAGE },       /* read-only: a standby that is not promoted yet */
+	{ "25P", SEMEL_OUTAGE },         /* failed or idle for too long in a transaction */
+	{ "26000", SEMEL_CONFIG },       /* a prepared statement that is not there: a pooler */
+	{ "42P05", SEMEL_CONFIG },       /* one that is there already: likewise */
+	{ "22", SEMEL_INVALID },         /* a value that does not fit its type */
+	{ "54", SEMEL_INVALID },         /* a value that is too large, as for an index */
+	{ "23", SEMEL_INVALID },         /* a constraint */
+	{ "42P01", SEMEL_NO_SCHEMA },    /* no such table */
+	{ "42883", SEMEL_NO_SCHEMA },    /* no such function */
+	{ "42501", SEMEL_CONFIG },       /* not allowed */
+	{ "3F000", SEMEL_CONFIG },       /* no schema of the search_path is there */
+};
+
+static semel_status status_of(const char *state)
+{
+	for (size_t i = 0; i < sizeof(classes) / sizeof(classes[0]); i++)
+		if (strncmp(state, classes[i].state, strlen(classes[i].state)) == 0)
+			return classes[i].status;
+	return SEMEL_INTERNAL;
+}
+
+/* A prepared statement whose tables have changed since: it is well on the next connection. No
+ * other error of this number passes by itself. */
+static bool is_stale_plan(const PGresult *result, const char *state)
+{
+	const char *where = semel_libpq.resultErrorField(result, PG_DIAG_SOURCE_FUNCTION);
+	return strcmp(state, "0A000") == 0 && where != NULL &&
+	       strcmp(where, "RevalidateCachedQuery") == 0;
+}
+
+/* The partition for all other weeks was dropped: not a problem of the event. */
+static bool is_without_partition(const char *state, const char *message)
+{
+	return strcmp(state, "23514") == 0 && strstr(message, "no partition of relation") &&
+	       strstr(message, "semel_inbox");
+}
+
+/* A publication that publishes updates and has a filter, or columns, that do not suit the table's
+ * key: the server refuses every mark. */
+static bool is_forbidden_by_publication(const char *message)
+{
+	static const char update[] = "cannot update table \"semel_";
+	static const char remove[] = "cannot delete from table \"semel_";
+	return strncmp(message, update, strlen(update)) == 0 ||
+	       strncmp(message, remove, strlen(remove)) == 0;
+}
+
+bool semel_pg_was_cancelled(const PGresult *result)
+{
+	const char *state = semel_libpq.resultErrorField(result, PG_DIAG_SQLSTATE);
+	return state != NULL && strcmp(state, "57014") == 0;
+}
+
+static const char *advice_for(semel_status status, const char *state, const char *message)
+{
+	if (strcmp(state, "26000") == 0 || strcmp(state, "42P05") == 0)
+		return " (if a pooler is in between, let it pool sessions, not transactions, or "
+		       "connect "
+		       "to PostgreSQL directly)";
+	if (strcmp(state, "3F000") == 0)
+		return " (the search_path names no schema that is there: CREATE SCHEMA, or name "
+		       "another)";
+	if (is_without_partition(state, message))
+		return " (CREATE TABLE semel_inbox_other PARTITION OF semel_inbox DEFAULT)";
+	if (is_forbidden_by_publication(message))
+		return " (a publication of updates with a row filter or a column list forbids it: "
+		       "semel --store URL init --cdc mends the one of the change stream; "
+		       "pg_publication_tables lists others)";
+	switch (status) {
+	case SEMEL_NO_SCHEMA: /* a user's statement may lack a table of his own */
+		return strstr(message, "semel_") == NULL
+			       ? ""
+			       : " (create Semel's tables with: semel --store URL init)";
+	case SEMEL_CONFIG:
+		return " (docs/postgresql.md lists the privileges that are needed)";
+	case SEMEL_BUSY:
+		return " (see pg_stat_activity for the session that holds the lock)";
+	default:
+		return "";
+	}
+}
+
+/* The server's lines on one, without the prefix that says ERROR. */
+static void first_line(const char *message, char *out, size_t size)
+{
+	size_t length = 0;
+	for (const char *at = message; *at != '\0' && length + 1 < size; at++)
+		out[length++] = *at == '\n' ? ' ' : *at;
+	while (length > 0 && out[length - 1] == ' ')
+		length--;
+	out[length] = '\0';
+}
+
+semel_status semel_pg_error(PGconn *connection, const PGresult *result, const char *what,
+			    semel_error *error)
+{
+	char message[512];
+	const char *state =
+		result == NULL ? NULL : semel_libpq.resultErrorField(result, PG_DIAG_SQLSTATE);
+	const char *primary =
+		result == NULL ? NULL
+			       : semel_libpq.resultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+	first_line(primary != NULL ? primary : semel_libpq.errorMessage(connection), message,
+		   sizeof(message));
+	if (semel_libpq.status(connection) != CONNECTION_OK || state == NULL)
+		return semel_error_set(error, SEMEL_OUTAGE,
+				       "cannot %s: the connection to PostgreSQL is gone: %s", what,
+				       message);
+	semel_status status = is_stale_plan(result, state) ? SEMEL_OUTAGE : status_of(state);
+	if (is_without_partition(state, message))
+		status = SEMEL_NO_SCHEMA;
+	if (is_forbidden_by_publication(message))
+		status = SEMEL_CONFIG;
+	return semel_error_set(error, status, "cannot %s: %s [%s]%s", what, message, state,
+			       advice_for(status, state, message));
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+static void add_value(struct semel_pg_params *params, const char *value, int length, int format)
+{
+	int at = params->count++;
+	params->values[at] = value;
+	params->lengths[at] = length;
+	params->formats[at] = format;
+	params->owned[at] = NULL;
+}
+
+static bool is_text(struct semel_text text)
+{
+	return memchr(text.data, '\0', text.length) == NULL && semel_text_is_utf8(text);
+}
+
+/* Every byte that cannot be text becomes U+FFFD. NULL: no memory. */
+static char *replace_invalid(struct semel_text text)
+{
+	char *replaced = calloc(text.length * 3 + 1, 1);
+	size_t length = 0, at = 0;
+	while (replaced != NULL && at < text.length) {
+		const unsigned char *byte = (const unsigned char *)semel_text_chars(text) + at;
+		size_t step = *byte == '\0' ? 0 : semel_utf8_length(byte, text.length - at);
+		memcpy(replaced + length, step == 0 ? "\xef\xbf\xbd" : (const void *)byte,
+		       step == 0 ? 3 : step);
+		length += step == 0 ? 3 : step;
+		at += step == 0 ? 1 : step;
+	}
+	if (replaced != NULL)
+		replaced[length] = '\0';
+	return replaced;
+}
+
+void semel_pg_add_text(struct semel_pg_params *params, struct semel_text text)
+{
+	if (text.data == NULL || is_text(text)) {
+		add_value(params, semel_text_chars(text), (int)text.length, 0);
+		return;
+	}
+	char *replaced = replace_invalid(text);
+	add_value(params, replaced, 0, 0);
+	params->owned[params->count - 1] = replaced;
+}
+
+void semel_pg_add_string(struct semel_pg_params *params, const char *string)
+{
+	semel_pg_add_text(params, semel_text_of(string));
+}
+
+void semel_pg_add_bytes(struct semel_pg_params *params, struct semel_text text)
+{
+	bool as_text = text.data == NULL || is_text(text);
+	add_value(params, as_text ? semel_text_chars(text) : NULL, (int)text.length, 0);
+	add_value(params, as_text ? NULL : semel_text_chars(text), (int)text.length, 1);
+}
+
+void semel_pg_add_int(struct semel_pg_params *params, int64_t number)
+{
+	char *scratch = params->scratch[params->count];
+	snprintf(scratch, SEMEL_TIME_SIZE, "%lld", (long long)number);
+	add_value(params, scratch, 0, 0);
+}
+
+void semel_pg_add_bool(struct semel_pg_params *params, bool value)
+{
+	add_value(params, value ? "t" : "f", 1, 0);
+}
+
+void semel_pg_add_time(struct semel_pg_params *params, int64_t time_ms)
+{
+	char *scratch = params->scratch[params->count];
+	if (time_ms != 0)
+		semel_time_format(time_ms, scratch);
+	add_value(params, time_ms == 0 ? NULL : scratch, 0, 0);
+}
+
+void semel_pg_add_week(struct semel_pg_params *params, int64_t time_ms)
+{
+	char *scratch = params->scratch[params->count];
+	semel_time_format_date(semel_time_week_start(time_ms), scratch);
+	add_value(params, scratch, 0, 0);
+}
+
+void semel_pg_params_free(struct semel_pg_params *params)
+{
+	for (int i = 0; params != NULL && i < params->count; i++)
+		free(params->owned[i]);
+	if (params != NULL)
+		params->count = 0;
+}
+
+static void begin_item(struct semel_buffer *buffer)
+{
+	semel_buffer_string(buffer, buffer->length == 0 ? "{" : ",");
+}
+
+void semel_pg_array_int(struct semel_buffer *buffer, int64_t number)
+{
+	begin_item(buffer);
+	semel_buffer_printf(buffer, "%lld", (long long)number);
+}
+
+void semel_pg_array_text(struct semel_buffer *buffer, struct semel_text text)
+{
+	begin_item(buffer);
+	if (text.data == NULL) {
+		semel_buffer_string(buffer, "NULL");
+		return;
+	}
+	char *replaced = is_text(text) ? NULL : replace_invalid(text);
+	const char *data = replaced != NULL ? replaced : semel_text_chars(text);
+	size_t length = replaced != NULL ? strlen(replaced) : text.length;
+	semel_buffer_string(buffer, "\"");
+	for (size_t start = 0, at = 0; at <= length; at++) {
+		if (at < length && data[at] != '"' && data[at] != '\\')
+			continue;
+		semel_buffer_append(buffer, data + start, at - start);
+		if (at < length)
+			semel_buffer_string(buffer, "\\");
+		start = at;
+	}
+	semel_buffer_string(buffer, "\"");
+	free(replaced);
+}
+
+struct semel_text semel_pg_array_end(struct semel_buffer *buffer)
+{
+	semel_buffer_string(buffer, buffer->length == 0 ? "{}" : "}");
+	return semel_buffer_text(buffer);
+}
+
+void semel_pg_add_array(struct semel_pg_params *params, struct semel_buffer *buffer)
+{
+	struct semel_text array = semel_pg_array_end(buffer);
+	add_value(params, buffer->failed ? NULL : semel_text_chars(array), (int)array.length, 0);
+}
+
+/* ---- running --------------------------------------------------------------------------------- */
+
+static bool is_fine(const PGresult *result)
+{
+	ExecStatusType status =
+		result == NULL ? PGRES_FATAL_ERROR : semel_libpq.resultStatus(result);
+	return status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK;
+}
+
+void semel_pg_name(PGconn *connection, const char *kind, size_t number,
+		   char name_out[SEMEL_PG_NAME_SIZE])
+{
+	snprintf(name_out, SEMEL_PG_NAME_SIZE, "%s_%x_%zu", kind,
+		 (unsigned)semel_libpq.backendPID(connection), number);
+}
+
+/* A statement as it is sent: the driver's own, or one of the statement layer. */
+struct source {
+	const void *key; /* of the prepared one */
+	const char *what, *sql;
+	bool shared; /* its parameters are ?1, ?2, … */
+};
+
+static struct source source_of(const struct semel_pg_query *query)
+{
+	return (struct source){ .key = query, .what = query->what, .sql = query->sql };
+}
+
+/* The text as PostgreSQL takes it; the buffer keeps one that was translated. NULL: no memory. */
+static const char *text_of(const struct source *source, struct semel_buffer *buffer,
+			   semel_error *error)
+{
+	if (!source->shared)
+		return source->sql;
+	semel_buffer_string(buffer, source->sql);
+	for (size_t i = 0; !buffer->failed && i < buffer->length; i++)
+		if (buffer->data[i] == '?')
+			buffer->data[i] = '$';
+	if (!buffer->failed)
+		return buffer->data;
+	(void)semel_error_set(error, SEMEL_INTERNAL, "no memory for a statement");
+	return NULL;
+}
+
+static semel_status prepare(struct semel_pg_store *store, const struct source *source,
+			    char name_out[SEMEL_PG_NAME_SIZE], semel_error *error)
+{
+	size_t at = 0;
+	while (at < store->prepared_count && store->prepared[at] != source->key)
+		at++;
+	semel_pg_name(store->connection, "semel", at, name_out);
+	if (at < store->prepared_count)
+		return SEMEL_OK;
+	if (at == SEMEL_PG_PREPARED_MAX)
+		return semel_error_set(error, SEMEL_INTERNAL, "too many prepared statements");
+	struct semel_buffer buffer = { 0 };
+	const char *text = text_of(source, &buffer, error);
+	if (text == NULL)
+		return SEMEL_INTERNAL;
+	PGresult *result = semel_libpq.prepare(store->connection, name_out, text, 0, NULL);
+	semel_buffer_free(&buffer);
+	semel_status status = SEMEL_OK;
+	if (is_fine(result))
+		store->prepared[store->prepared_count++] = source->key;
+	else
+		status = semel_pg_error(store->connection, result, source->what, error);
+	semel_libpq.clear(result);
+	return status;
+}
+
+semel_status semel_pg_prepare(struct semel_pg_store *store, const struct semel_pg_query *query,
+			      char name_out[SEMEL_PG_NAME_SIZE], semel_error *error)
+{
+	const struct source source = source_of(query);
+	return prepare(store, &source, name_out, error);
+}
+
+/* On a borrowed connection, where nothing is prepared. */
+static semel_status send_text(PGconn *connection, const struct source *source,
+			      const struct semel_pg_params *params, PGresult **result_out,
+			      semel_error *error)
+{
+	struct semel_buffer buffer = { 0 };
+	const char *text = text_of(source, &buffer, error);
+	if (text == NULL)
+		return SEMEL_INTERNAL;
+	*result_out = semel_libpq.execParams(connection, text, params->count, NULL, params->values,
+					     params->lengths, params->formats, 0);
+	semel_buffer_free(&buffer);
+	return SEMEL_OK;
+}
+
+static semel_status send(semel_tx tx, const struct source *source,
+			 const struct semel_pg_params *params, PGresult **result_out,
+			 semel_error *error)
+{
+	char name[SEMEL_PG_NAME_SIZE];
+	if (tx.store == NULL)
+		return send_text(tx.native, source, params, result_out, error);
+	semel_status status = semel_pg_effects_collect(semel_pg_of(tx.store), error);
+	if (status != SEMEL_OK)
+		return status;
+	status = prepare(semel_pg_of(tx.store), source, name, error);
+	if (status != SEMEL_OK)
+		return status;
+	*result_out = semel_libpq.execPrepared(tx.native, name, params->count, params->values,
+					       params->lengths, params->formats, 0);
+	return SEMEL_OK;
+}
+
+static semel_status run_source(semel_tx tx, const struct source *source,
+			       struct semel_pg_params *params, PGresult **result_out,
+			       semel_error *error)
+{
+	static const struct semel_pg_params none = { 0 };
+	PGresult *result = NULL;
+	semel_status status = send(tx, source, params == NULL ? &none : params, &result, error);
+	semel_pg_params_free(params);
+	if (result_out != NULL)
+		*result_out = NULL;
+	if (status != SEMEL_OK)
+		return status;
+	if (!is_fine(result))
+		status = semel_pg_error(tx.native, result, source->what, error);
+	if (status == SEMEL_OK && result_out != NULL)
+		*result_out = result;
+	else
+		semel_libpq.clear(result);
+	return status;
+}
+
+semel_status semel_pg_run(semel_tx tx, const struct semel_pg_query *query,
+			  struct semel_pg_params *params, PGresult **result_out, semel_error *error)
+{
+	const struct source source = source_of(query);
+	return run_source(tx, &source, params, result_out, error);
+}
+
+semel_status semel_pg_change(semel_tx tx, const struct semel_pg_query *query,
+			     struct semel_pg_params *params, uint64_t *changes_out,
+			     semel_error *error)
+{
+	PGresult *result = NULL;
+	semel_status status = semel_pg_run(tx, query, params, &result, error);
+	if (status == SEMEL_OK && changes_out != NULL)
+		*changes_out = strtoull(semel_libpq.cmdTuples(result), NULL, 10);
+	semel_pg_clear(result);
+	return status;
+}
+
+semel_status semel_pg_execute_plain(PGconn *connection, const char *sql, const char *what,
+				    semel_error *error)
+{
+	PGresult *result = semel_libpq.exec(connection, sql);
+	semel_status status =
+		is_fine(result) ? SEMEL_OK : semel_pg_error(connection, result, what, error);
+	semel_libpq.clear(result);
+	return status;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+int semel_pg_rows(const PGresult *result)
+{
+	return result == NULL ? 0 : semel_libpq.ntuples(result);
+}
+
+bool semel_pg_is_null(const PGresult *result, int row, int column)
+{
+	return semel_libpq.getisnull(result, row, column) != 0;
+}
+
+const char *semel_pg_value(const PGresult *result, int row, int column)
+{
+	return semel_libpq.getvalue(result, row, column);
+}
+
+int64_t semel_pg_int(const PGresult *result, int row, int column)
+{
+	return strtoll(semel_pg_value(result, row, column), NULL, 10);
+}
+
+bool semel_pg_bool(const PGresult *result, int row, int column)
+{
+	return *semel_pg_value(result, row, column) == 't';
+}
+
+void semel_pg_copy(const PGresult *result, int row, int column, char *out, size_t size)
+{
+	snprintf(out, size, "%s", semel_pg_value(result, row, column));
+}
+
+struct semel_text semel_pg_text(const PGresult *result, int row, int column,
+				struct semel_arena *arena)
+{
+	if (semel_pg_is_null(result, row, column))
+		return (struct semel_text){ NULL, 0 };
+	return semel_arena_text(arena, semel_pg_value(result, row, column),
+				(size_t)semel_libpq.getlength(result, row, column));
+}
+
+static struct semel_text bytes_of(const PGresult *result, int row, int column, int raw,
+				  struct semel_arena *arena)
+{
+	size_t length = 0;
+	if (!semel_pg_is_null(result, row, column) || semel_pg_is_null(result, row, raw))
+		return semel_pg_text(result, row, column, arena);
+	unsigned char *data = semel_libpq.unescapeBytea(
+		(const unsigned char *)semel_pg_value(result, row, raw), &length);
+	struct semel_text copy = semel_arena_text(arena, data, length);
+	semel_libpq.freemem(data);
+	return copy;
+}
+
+struct semel_text semel_pg_bytes(const PGresult *result, int row, int column,
+				 struct semel_arena *arena)
+{
+	return bytes_of(result, row, column, column + 1, arena);
+}
+
+void semel_pg_clear(PGresult *result)
+{
+	if (result != NULL)
+		semel_libpq.clear(result);
+}
+
+/* ---- the engine of the statement layer ------------------------------------------------------- */
+
+static void bind(struct semel_pg_params *params, const struct semel_sql_value *value)
 {
 	switch (value->type) {
 	case SEMEL_SQL_TEXT:
@@ -31,12 +533,15 @@ static void add(struct semel_pg_params *params, const struct semel_sql_value *va
 static semel_status run(struct semel_sql_rows *rows, const struct semel_sql_value *values,
 			size_t count, semel_error *error)
 {
+	const struct source source = { .key = rows->statement,
+				       .what = rows->statement->what,
+				       .sql = rows->statement->text[SEMEL_SQL_POSTGRES],
+				       .shared = true };
 	struct semel_pg_params params = { 0 };
 	PGresult *result = NULL;
 	for (size_t i = 0; i < count; i++)
-		add(&params, &values[i]);
-	semel_status status =
-		semel_pg_run_shared(rows->tx, rows->statement, &params, &result, error);
+		bind(&params, &values[i]);
+	semel_status status = run_source(rows->tx, &source, &params, &result, error);
 	rows->native = result;
 	rows->row = -1;
 	return status;
@@ -90,14 +595,7 @@ static bool boolean(const struct semel_sql_rows *rows, int column)
 static struct semel_text bytes(const struct semel_sql_rows *rows, int column, int raw,
 			       struct semel_arena *arena)
 {
-	size_t length = 0;
-	if (!is_null(rows, column) || is_null(rows, raw))
-		return text(rows, column, arena);
-	unsigned char *data = semel_libpq.unescapeBytea(
-		(const unsigned char *)semel_pg_value(rows->native, rows->row, raw), &length);
-	struct semel_text copy = semel_arena_text(arena, data, length);
-	semel_libpq.freemem(data);
-	return copy;
+	return bytes_of(rows->native, rows->row, column, raw, arena);
 }
 
 const struct semel_sql_engine semel_pg_engine = {

@@ -2,8 +2,7 @@
 /* What `semel doctor` checks of PostgreSQL. Each check is a statement of its own, so that one that
  * this role may not run does not affect the others. Queries of other sessions are never shown:
  * their text may contain payloads. */
-#include "store/postgres/postgres.h"
-#include "store/postgres/publication.h"
+#include "store/postgres/changes.h"
 
 #include "base/error.h"
 

@@ -331,14 +331,14 @@ static semel_status mark_all(semel_store *store, struct semel_lease *lease,
 {
 	semel_tx tx = semel_pg_tx(store);
 	bool entered = false;
-	semel_status status = semel_pg_enter(store, &entered, error);
+	semel_status status = semel_sql_enter(store, &entered, error);
 	if (status != SEMEL_OK)
 		return status;
 	status = mark_published(store, lease, batch, error);
 	for (size_t i = 0; i < batch->count && status == SEMEL_OK; i++)
 		if (!is_plain(&batch->marks[i]))
 			status = mark_other(tx, lease, &batch->marks[i], batch, error);
-	return semel_pg_leave(store, entered, status, error);
+	return semel_sql_leave(store, entered, status, error);
 }
 
 semel_status semel_pg_outbox_mark(semel_store *store, struct semel_lease *lease,
@@ -396,8 +396,8 @@ static semel_status lock_lease(semel_tx tx, int32_t lane, semel_error *error)
 	return semel_pg_run(tx, &lock_lane, &params, NULL, error);
 }
 
-semel_status semel_pg_lane_lock_by_event(semel_tx tx, struct semel_text event_id,
-					 semel_error *error)
+/* The lane of an event, if its row is still there, until the end of the transaction. */
+static semel_status lock_lane_of_event(semel_tx tx, struct semel_text event_id, semel_error *error)
 {
 	struct exception exception = { 0 };
 	struct semel_arena *arena = semel_arena_new(1024);
@@ -449,4 +449,20 @@ semel_status semel_pg_dead_return_to_outbox(semel_tx tx, const struct semel_dead
 free_arena:
 	semel_arena_free(arena);
 	return status;
+}
+
+/* The lane is locked before the letter, as by everything that concerns both. */
+semel_status semel_pg_dead_move(semel_tx tx, const struct semel_dead_entry *entry,
+				enum semel_dead_status status, const char *reason, int64_t now_ms,
+				semel_error *error)
+{
+	if (!semel_text_equals_string(entry->scope, SEMEL_SCOPE_RELAY))
+		return semel_sql_dead_move(tx, entry, status, reason, now_ms, error);
+	semel_status locked = semel_pg_demand_transaction(tx, "move a dead letter", error);
+	if (locked != SEMEL_OK)
+		return locked;
+	locked = lock_lane_of_event(tx, entry->event.id, error);
+	if (locked != SEMEL_OK)
+		return locked;
+	return semel_sql_dead_move(tx, entry, status, reason, now_ms, error);
 }

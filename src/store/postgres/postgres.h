@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the PostgreSQL store share: the store itself, and how statements are run.
+/* What the files of the PostgreSQL store have in common: the store itself, and how statements are
+ * run.
+ *
+ * What the seam asks of every SQL store: driver (the tables of functions), connect, schema,
+ * transaction, engine (statements), outbox, mark, lease, inbox, effect, retention, examine.
+ * PostgreSQL's own: commit_order, watermark and previous, for its many writers; sweep; wakeup;
+ * sql_text. Optional parts of the seam: trial; and changes, stream, pgoutput, visible and flush,
+ * which are the change stream (changes.h).
  *
  * A store of our own prepares each statement when it is first used. On a borrowed connection a
  * statement is parsed on the spot: nothing is kept there, no setting is changed.
@@ -9,7 +16,6 @@
 
 #include "base/time.h"
 #include "store/postgres/libpq.h"
-#include "store/postgres/previous.h"
 #include "store/sql/sql.h"
 #include "store/store.h"
 
@@ -63,8 +69,9 @@ struct semel_pg_commit_bound {
 	int64_t from_seq, to_seq, latest;
 };
 
-struct semel_pg_wakeup;  /* what wakes a sleeping relay, in wakeup.c */
-struct semel_pg_effects; /* the prepared SQL handler, in effect.c */
+struct semel_pg_previous; /* the last events of aggregates, in previous.c */
+struct semel_pg_wakeup;   /* what wakes a sleeping relay, in wakeup.c */
+struct semel_pg_effects;  /* the prepared SQL handler, in effect.c */
 
 extern const struct semel_store_driver semel_store_postgres;
 extern const struct semel_changes_driver semel_pg_changes_driver;
@@ -78,7 +85,7 @@ struct semel_pg_store {
 	bool savepoint_open;
 	bool relays;                                 /* its connection was set up for a relay */
 	bool commit_times;                           /* the server keeps them */
-	int64_t clock_offset_ms;                     /* the server's clock, of ours; see clock.c */
+	int64_t clock_offset_ms;                     /* the server's clock, of ours; see lease.c */
 	const void *prepared[SEMEL_PG_PREPARED_MAX]; /* the query, or the shared statement */
 	size_t prepared_count;
 	struct semel_pg_effects *effects;
@@ -112,6 +119,11 @@ struct semel_pg_store {
 	} prune;
 };
 
+static inline struct semel_pg_store *semel_pg_of(semel_store *store)
+{
+	return (struct semel_pg_store *)store; /* base is its first member */
+}
+
 /* ---- connections (connect.c) ----------------------------------------------------------------- */
 
 /* OUTAGE when the server does not answer; CONFIG when the URL cannot be right. */
@@ -121,37 +133,21 @@ semel_status semel_pg_connect_briefly(const char *url, PGconn **connection_out, 
 /* The same, for the change stream of the database. */
 semel_status semel_pg_connect_stream(const char *url, PGconn **connection_out, semel_error *error);
 
-/* ---- poolers (pooler.c) ---------------------------------------------------------------------- */
-
-/* Is there a pooler between this connection and the server? OUTAGE: no answer in that time. */
-semel_status semel_pg_find_pooler(PGconn *connection, int wait_ms, bool *found_out,
-				  semel_error *error);
-/* Two connections of one URL, neither in a transaction: do they share sessions? */
-bool semel_pg_is_swapped(PGconn *first, PGconn *second, int wait_ms);
-/* Sets CONFIG with the next step. */
-semel_status semel_pg_refuse_pooler(semel_error *error);
 semel_store_open_fn semel_pg_store_open;
-/* Overloads of PostgreSQL's functions by other roles in our search_path (overload.c). */
+semel_store_close_fn semel_pg_store_close;
+
+/* ---- tables (schema.c) ----------------------------------------------------------------------- */
+
+semel_store_init_fn semel_pg_store_init;
+/* Overloads of PostgreSQL's functions by other roles in our search_path: each, its owner, and
+ * whether statements of init could run it; those that could come first. */
 extern const char semel_pg_overloads_sql[];
-/* CONFIG: init could run one of them. */
-semel_status semel_pg_refuse_overloads(PGconn *connection, semel_error *error);
 /* NO_SCHEMA, SCHEMA_NEWER. */
 semel_status semel_pg_check_version(PGconn *connection, semel_error *error);
-semel_store_close_fn semel_pg_store_close;
-semel_store_init_fn semel_pg_store_init;
+semel_outbox_adopt_fn semel_pg_adopt;
+semel_outbox_check_adoption_fn semel_pg_check_adoption;
 
-/* ---- running statements (query.c) ------------------------------------------------------------ */
-
-static inline struct semel_pg_store *semel_pg_of(semel_store *store)
-{
-	return (struct semel_pg_store *)store; /* base is its first member */
-}
-
-semel_store_tx_fn semel_pg_tx;
-semel_store_in_transaction_fn semel_pg_in_transaction;
-/* NO_TRANSACTION, naming the operation, unless one is open and not failed. CONFIG if the client
- * encoding of a borrowed connection is not UTF-8. */
-semel_status semel_pg_demand_transaction(semel_tx tx, const char *what, semel_error *error);
+/* ---- running statements (engine.c) ----------------------------------------------------------- */
 
 /* NULL for no data; invalid text (broken UTF-8, zero bytes) is repaired. */
 void semel_pg_add_text(struct semel_pg_params *params, struct semel_text text);
@@ -172,10 +168,6 @@ void semel_pg_params_free(struct semel_pg_params *params);
 semel_status semel_pg_run(semel_tx tx, const struct semel_pg_query *query,
 			  struct semel_pg_params *params, PGresult **result_out,
 			  semel_error *error);
-/* The same for a statement of the statement layer, whose parameters are written ?1, ?2, … */
-semel_status semel_pg_run_shared(semel_tx tx, const struct semel_sql_statement *statement,
-				 struct semel_pg_params *params, PGresult **result_out,
-				 semel_error *error);
 /* The same, when only the number of rows changed is of interest; changes_out may be NULL. */
 semel_status semel_pg_change(semel_tx tx, const struct semel_pg_query *query,
 			     struct semel_pg_params *params, uint64_t *changes_out,
@@ -188,10 +180,6 @@ semel_status semel_pg_error(PGconn *connection, const PGresult *result, const ch
 			    semel_error *error);
 /* The statement exceeded its timeout, or was cancelled. */
 bool semel_pg_was_cancelled(const PGresult *result);
-/* In a transaction of its own, unless one is open already. */
-semel_status semel_pg_enter(semel_store *store, bool *entered_out, semel_error *error);
-semel_status semel_pg_leave(semel_store *store, bool entered, semel_status status,
-			    semel_error *error);
 /* A statement name that no other connection uses: a pooler may give us another client's session,
  * where the name must be missing rather than denote another statement. */
 void semel_pg_name(PGconn *connection, const char *kind, size_t number,
@@ -238,8 +226,7 @@ int64_t semel_pg_watermark_advance(struct semel_pg_store *store, uint64_t xmin);
  * transaction. The findings are valid for later snapshots. */
 semel_status semel_pg_watermark_maintain(struct semel_pg_store *store, semel_error *error);
 
-/* ---- the order of commits (commit_order.c) ----------------------------------------------------
- */
+/* ---- the order of commits (commit_order.c) --------------------------------------------------- */
 
 /* Arranges a batch of the run; full: there may be more rows beyond it. */
 semel_status semel_pg_order_by_commit(struct semel_pg_store *store, int32_t lane, bool full,
@@ -253,6 +240,23 @@ semel_status semel_pg_outbox_fetch_seqs(struct semel_pg_store *store, int32_t la
 					struct semel_buffer *seqs, struct semel_outbox_batch *batch,
 					semel_error *error);
 
+/* ---- the event before (previous.c) ----------------------------------------------------------- */
+
+/* Fills in row->previous if it is known, and remembers the row. Rows of an aggregate come in the
+ * order of their numbers; one that comes again has no predecessor that is known. *cache is made
+ * when it is first needed; without memory nothing is known. */
+void semel_pg_previous_fill(struct semel_pg_previous **cache, struct semel_outbox_row *row,
+			    struct semel_arena *arena);
+/* Remembers what went out of these lanes before reading begins behind these numbers: the last 500
+ * rows of each lane. */
+semel_status semel_pg_previous_load(struct semel_pg_previous **cache, semel_tx tx,
+				    const int32_t *lanes, const int64_t *afters, size_t count,
+				    semel_error *error);
+/* Another relay may have published events of these aggregates: clears the cache, which may be NULL.
+ */
+void semel_pg_previous_clear(struct semel_pg_previous *cache);
+void semel_pg_previous_free(struct semel_pg_previous *cache);
+
 /* ---- manual changes (sweep.c) ---------------------------------------------------------------- */
 
 /* Reads a bounded range of the lane, which is ours. *found_out: the first row at or below the low
@@ -260,7 +264,7 @@ semel_status semel_pg_outbox_fetch_seqs(struct semel_pg_store *store, int32_t la
 semel_status semel_pg_sweep(struct semel_pg_store *store, const struct semel_lease *lease,
 			    int64_t *found_out, semel_error *error);
 
-/* ---- clock differences (clock.c) ------------------------------------------------------------- */
+/* ---- clock differences (lease.c) ------------------------------------------------------------- */
 
 /* Compares our clock with the server's; call it periodically, since ours may be set. */
 semel_status semel_pg_clock_compare(struct semel_pg_store *store, semel_error *error);
@@ -268,10 +272,14 @@ semel_status semel_pg_clock_compare(struct semel_pg_store *store, semel_error *e
 int64_t semel_pg_clock_to_server(semel_tx tx, int64_t time_ms);
 int64_t semel_pg_clock_to_local(semel_tx tx, int64_t time_ms);
 
-/* ---- functions of the seam
- * ------------------------------------------------------------------------------- */
+/* ---- functions of the seam ------------------------------------------------------------------- */
 
 /* transaction.c */
+semel_store_tx_fn semel_pg_tx;
+semel_store_in_transaction_fn semel_pg_in_transaction;
+/* NO_TRANSACTION, naming the operation, unless one is open and not failed. CONFIG if the client
+ * encoding of a borrowed connection is not UTF-8. */
+semel_status semel_pg_demand_transaction(semel_tx tx, const char *what, semel_error *error);
 semel_store_begin_fn semel_pg_begin;
 semel_store_commit_fn semel_pg_commit;
 semel_store_rollback_fn semel_pg_rollback;
@@ -297,7 +305,6 @@ semel_outbox_fetch_fn semel_pg_outbox_fetch;
 semel_outbox_fetch_lanes_fn semel_pg_outbox_fetch_lanes;
 semel_outbox_fetch_due_fn semel_pg_outbox_fetch_due;
 semel_outbox_select_fn semel_pg_outbox_select;
-/* check.c */
 semel_outbox_check_fn semel_pg_outbox_check;
 semel_outbox_exceptions_each_fn semel_pg_outbox_exceptions_each;
 
@@ -315,10 +322,8 @@ semel_lease_release_fn semel_pg_lease_release;
 /* mark.c */
 semel_outbox_mark_lanes_fn semel_pg_outbox_mark_lanes;
 semel_outbox_mark_fn semel_pg_outbox_mark;
-/* The lane of an event, if its row is still there, until the end of the transaction. */
-semel_status semel_pg_lane_lock_by_event(semel_tx tx, struct semel_text event_id,
-					 semel_error *error);
 semel_dead_return_to_outbox_fn semel_pg_dead_return_to_outbox;
+semel_dead_move_fn semel_pg_dead_move;
 
 /* inbox.c */
 semel_inbox_claim_fn semel_pg_inbox_claim;
@@ -326,6 +331,8 @@ semel_inbox_change_fn semel_pg_inbox_change;
 semel_inbox_forget_fn semel_pg_inbox_forget;
 semel_inbox_renew_fn semel_pg_inbox_renew;
 semel_inbox_is_settled_fn semel_pg_inbox_is_settled;
+semel_subscription_put_fn semel_pg_subscription_put;
+semel_states_read_fn semel_pg_states_read;
 
 /* effect.c */
 semel_store_execute_fn semel_pg_execute;
@@ -337,12 +344,6 @@ semel_inbox_evaluate_fn semel_pg_evaluate;
 semel_status semel_pg_effects_collect(struct semel_pg_store *store, semel_error *error);
 void semel_pg_effects_free(struct semel_pg_effects *effects);
 
-/* states.c */
-semel_states_read_fn semel_pg_states_read;
-
-/* dead_letter.c */
-semel_dead_move_fn semel_pg_dead_move;
-
 /* examine.c */
 semel_store_check_schema_fn semel_pg_check_schema;
 semel_slot_read_fn semel_pg_slot_read;
@@ -350,16 +351,5 @@ semel_store_examine_fn semel_pg_store_examine;
 
 /* retention.c */
 semel_store_prune_fn semel_pg_prune;
-
-/* subscription.c */
-semel_subscription_topics_fn semel_pg_subscription_topics;
-semel_subscription_put_fn semel_pg_subscription_put;
-semel_subscription_list_fn semel_pg_subscription_list;
-semel_subscription_pause_fn semel_pg_subscription_pause;
-semel_subscription_is_paused_fn semel_pg_subscription_is_paused;
-
-/* adopt.c */
-semel_outbox_adopt_fn semel_pg_adopt;
-semel_outbox_check_adoption_fn semel_pg_check_adoption;
 
 #endif

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A direct-mapped cache keyed by the aggregate's hash. Two aggregates with one 64-bit hash would be
+/* The id of the event before this one in its aggregate, from a small cache of what was read last:
+ * an index for it would cost every business transaction. What was published last, before a relay
+ * took a lane or the change stream over, is read once.
+ *
+ * The cache is direct-mapped by the aggregate's hash. Two aggregates with one 64-bit hash would be
  * taken for one another; the worst that follows is that a strict consumer waits out its bound. */
-#include "store/postgres/previous.h"
+#include "store/postgres/postgres.h"
 
 #include "event/hash.h"
-#include "store/postgres/postgres.h"
 
 #include <stdlib.h>
 #include <string.h>

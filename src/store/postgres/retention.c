@@ -358,11 +358,11 @@ static semel_status prune_some(struct semel_pg_store *store,
 			       struct semel_prune_counts *counts, semel_error *error)
 {
 	bool entered = false, done = false;
-	semel_status status = semel_pg_enter(&store->base, &entered, error);
+	semel_status status = semel_sql_enter(&store->base, &entered, error);
 	if (status != SEMEL_OK)
 		return status;
 	status = kinds[store->prune.kind].step(store, cutoffs, counts, &done, error);
-	status = semel_pg_leave(&store->base, entered, status, error);
+	status = semel_sql_leave(&store->base, entered, status, error);
 	if (status == SEMEL_OK && done)
 		store->prune.kind++;
 	return status;

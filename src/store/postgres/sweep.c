@@ -97,7 +97,7 @@ static semel_status repair_exceptions(semel_store *store, const struct semel_lea
 	semel_status status = has_exceptions(tx, lease->lane, &any, error);
 	if (status != SEMEL_OK || !any)
 		return status;
-	status = semel_pg_enter(store, &entered, error);
+	status = semel_sql_enter(store, &entered, error);
 	if (status != SEMEL_OK)
 		return status;
 	status = lock_lease(tx, lease, error);
@@ -109,7 +109,7 @@ static semel_status repair_exceptions(semel_store *store, const struct semel_lea
 	status = run_for_lane(tx, &free_heads, lease->lane, &freed, error);
 
 leave:
-	status = semel_pg_leave(store, entered, status, error);
+	status = semel_sql_leave(store, entered, status, error);
 	if (status != SEMEL_OK)
 		return status;
 	if (gone + freed > 0)

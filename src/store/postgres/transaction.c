@@ -7,6 +7,62 @@
 
 #include <string.h>
 
+semel_tx semel_pg_tx(semel_store *store)
+{
+	return (semel_tx){ store->driver, semel_pg_of(store)->connection, store };
+}
+
+static bool has_state(semel_tx tx, PGTransactionStatusType state)
+{
+	return tx.native != NULL && semel_libpq_load(NULL) == SEMEL_OK &&
+	       semel_libpq.transactionStatus(tx.native) == state;
+}
+
+/* Nothing failed in it so far. */
+static bool is_sound(semel_tx tx)
+{
+	return (tx.store != NULL && semel_pg_of(tx.store)->unread_effects > 0) ||
+	       has_state(tx, PQTRANS_INTRANS);
+}
+
+bool semel_pg_in_transaction(semel_tx tx)
+{
+	return is_sound(tx) || has_state(tx, PQTRANS_INERROR);
+}
+
+/* Texts are sent as they are, and must not be taken for something else. */
+static semel_status demand_encoding(semel_tx tx, const char *what, semel_error *error)
+{
+	const char *encoding =
+		tx.store != NULL ? NULL : semel_libpq.parameterStatus(tx.native, "client_encoding");
+	if (encoding == NULL || strcmp(encoding, "UTF8") == 0 || strcmp(encoding, "SQL_ASCII") == 0)
+		return SEMEL_OK;
+	return semel_error_set(error, SEMEL_CONFIG,
+			       "cannot %s: events are UTF-8, and the connection's client_encoding "
+			       "is %s (PQsetClientEncoding(connection, \"UTF8\") first)",
+			       what, encoding);
+}
+
+semel_status semel_pg_demand_transaction(semel_tx tx, const char *what, semel_error *error)
+{
+	semel_status status = semel_libpq_load(error);
+	if (status != SEMEL_OK)
+		return status;
+	if (is_sound(tx))
+		return demand_encoding(tx, what, error);
+	if (semel_libpq.status(tx.native) != CONNECTION_OK)
+		return semel_pg_error(tx.native, NULL, what, error);
+	if (semel_libpq.transactionStatus(tx.native) == PQTRANS_INERROR)
+		return semel_error_set(error, SEMEL_NO_TRANSACTION,
+				       "cannot %s: the transaction failed before (ROLLBACK, or "
+				       "ROLLBACK TO a savepoint, first)",
+				       what);
+	return semel_error_set(error, SEMEL_NO_TRANSACTION,
+			       "cannot %s: no transaction is open on this connection (BEGIN first, "
+			       "so that it commits with the business change)",
+			       what);
+}
+
 static const struct semel_pg_query begin_now = { "begin a transaction", "BEGIN" };
 static const struct semel_pg_query commit_all = { "commit", "COMMIT" };
 static const struct semel_pg_query set_savepoint = { "set a savepoint", "SAVEPOINT semel_one" };

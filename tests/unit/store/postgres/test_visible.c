@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a snapshot sees, by the lower half of a transaction's number. */
-#include "store/postgres/snapshot.h"
+#include "store/postgres/changes.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
