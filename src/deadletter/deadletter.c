@@ -231,10 +231,11 @@ static semel_status check_replayable(const struct semel_dead_entry *entry, semel
 
 static semel_status finish_transaction(semel_store *store, semel_status status, semel_error *error)
 {
-	if (status == SEMEL_OK)
-		return store->driver->commit(store, error);
-	store->driver->rollback(store);
-	return status;
+	if (status != SEMEL_OK) {
+		store->driver->rollback(store);
+		return status;
+	}
+	return store->driver->commit(store, error);
 }
 
 /* Back to the outbox and REPLAYED, or neither. The entry is read again inside the transaction: two

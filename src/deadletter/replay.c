@@ -279,10 +279,12 @@ static void confirm_seen(const struct semel_publish_outcome *outcome, void *user
 	confirms->outstanding--;
 	if (outcome->status == SEMEL_OK) {
 		confirms->confirmed++;
-	} else if (confirms->refused == SEMEL_OK) {
-		confirms->refused = outcome->status;
-		memcpy(confirms->reason, outcome->reason, sizeof(confirms->reason));
+		return;
 	}
+	if (confirms->refused != SEMEL_OK)
+		return;
+	confirms->refused = outcome->status;
+	memcpy(confirms->reason, outcome->reason, sizeof(confirms->reason));
 }
 
 /* Waits until at most `remaining` events are unconfirmed. */
@@ -340,10 +342,10 @@ static semel_status send_to_all(struct run *run, const struct semel_outbox_row *
 	run->counts->sent += confirms.confirmed;
 	if (status != SEMEL_OK)
 		return status;
-	if (settled == SEMEL_OK && confirms.refused != SEMEL_OK)
-		return semel_error_set(error, confirms.refused, "the broker refused an event: %s",
-				       confirms.reason);
-	return settled;
+	if (settled != SEMEL_OK || confirms.refused == SEMEL_OK)
+		return settled;
+	return semel_error_set(error, confirms.refused, "the broker refused an event: %s",
+			       confirms.reason);
 }
 
 /* The claim is forgotten, and a dead letter of the event authorises one more run, whatever its

@@ -159,7 +159,9 @@ static semel_status read_store_states(const struct semel_trace_state_query *quer
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
 		struct semel_trace_state state = { 0 };
 		status = semel_trace_state_read(query, store, &rows[i], &state, error);
-		if (status == SEMEL_OK && state.text)
+		if (status != SEMEL_OK)
+			return status;
+		if (state.text)
 			add_state(collection, &state);
 	}
 	return status;

@@ -161,11 +161,13 @@ static semel_status release(struct repair *repair, const struct step *step,
 	semel_status status =
 		driver->holds->get(tx, repair->scope, &step->key, repair->arena, &hold, error);
 
-	if (status == SEMEL_OK && hold.state == SEMEL_HOLD_NONE)
-		return add_hold(repair, step, result_out, error);
 	*result_out = SEMEL_REPAIR_UNNECESSARY;
-	if (status != SEMEL_OK || hold.state != SEMEL_HOLD_DEAD)
+	if (status != SEMEL_OK)
 		return status;
+	if (hold.state == SEMEL_HOLD_NONE)
+		return add_hold(repair, step, result_out, error);
+	if (hold.state != SEMEL_HOLD_DEAD)
+		return SEMEL_OK;
 	status = read_state(repair, hold.head_id, step->key, &state, error);
 	if (status != SEMEL_OK || !is_decided(&state))
 		return status;

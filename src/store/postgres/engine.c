@@ -425,10 +425,12 @@ semel_status semel_pg_change(semel_tx tx, const struct semel_pg_query *query,
 {
 	PGresult *result = NULL;
 	semel_status status = semel_pg_run(tx, query, params, &result, error);
-	if (status == SEMEL_OK && changes_out != NULL)
+	if (status != SEMEL_OK)
+		return status;
+	if (changes_out != NULL)
 		*changes_out = strtoull(semel_libpq.cmdTuples(result), NULL, 10);
 	semel_pg_clear(result);
-	return status;
+	return SEMEL_OK;
 }
 
 semel_status semel_pg_execute_plain(PGconn *connection, const char *sql, const char *what,

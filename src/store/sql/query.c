@@ -92,8 +92,9 @@ bool semel_sql_next(struct semel_sql_query *query)
 
 void semel_sql_stop(struct semel_sql_query *query, semel_status status)
 {
-	if (query->status == SEMEL_OK)
-		query->status = status;
+	if (query->status != SEMEL_OK)
+		return;
+	query->status = status;
 }
 
 semel_status semel_sql_finish(struct semel_sql_query *query)
@@ -190,10 +191,11 @@ semel_status semel_sql_leave(semel_store *store, bool entered, semel_status stat
 {
 	if (!entered)
 		return status;
-	if (status == SEMEL_OK)
-		return store->driver->commit(store, error);
-	store->driver->rollback(store);
-	return status;
+	if (status != SEMEL_OK) {
+		store->driver->rollback(store);
+		return status;
+	}
+	return store->driver->commit(store, error);
 }
 
 /* ---- pages ----------------------------------------------------------------------------------- */

@@ -76,8 +76,11 @@ static bool is_broken_constraint(semel_store *store)
 semel_status semel_sqlite_commit(semel_store *store, semel_error *error)
 {
 	semel_status status = run_inside(store, &commit_all, error);
-	if (status == SEMEL_OK)
-		return semel_sqlite_check_moved(semel_sqlite_of(store)->db, error);
+	if (status != SEMEL_OK)
+		goto roll_back;
+	return semel_sqlite_check_moved(semel_sqlite_of(store)->db, error);
+
+roll_back:
 	if (status != SEMEL_NO_TRANSACTION && is_broken_constraint(store))
 		status = semel_error_set(error, SEMEL_HANDLER_REJECT, "cannot commit: %s",
 					 sqlite3_errmsg(semel_sqlite_of(store)->db));
