@@ -4,7 +4,7 @@
  * - A replay changes the entry and sends the copy in one transaction, which locks the entry: of
  *   several replays at once one wins. A crash between the send and the commit leaves the entry
  *   PENDING, and a copy with the next replay number at the broker: the consumer runs it, and
- * settles the entry (store.dead_settle).
+ *   settles the entry (store.dead_settle).
  * - A REPLAYED entry that is not settled authorises one more run, by whichever copy of the event
  *   arrives: a copy that was lost can be sent again (semel repair).
  * - Dead letters of the relay go back to the outbox in the transaction that marks them.

@@ -9,8 +9,8 @@
  *   claims.
  * - reprocess forgets a claim and commits before it sends. The other way round the event could
  *   arrive while its claim is still there, be skipped as a duplicate and be lost. A crash in
- * between leaves an event without a claim that was not sent: the same replay, run again, sends it,
- * and until then `semel verify` reports it as missing.
+ *   between leaves an event without a claim that was not sent: the same replay, run again, sends
+ *   it, and until then `semel verify` reports it as missing.
  * - reprocess refuses aggregates that are held in the scope: their parked followers would run
  *   before what is sent now, out of order. Replay or discard their dead letter first.
  */

@@ -26,9 +26,4 @@ struct semel_doctor_plan {
 /* Reports every finding. Not OK only when nothing could be checked (no memory). */
 semel_status semel_doctor_run(const struct semel_doctor_plan *plan, semel_error *error);
 
-/* With a reachable store and broker: consumers, stuck events, topics without a subscription
- * (subscriptions.c). */
-void semel_doctor_check_subscriptions(const struct semel_doctor_plan *plan, semel_store *store,
-				      struct semel_arena *arena);
-
 #endif

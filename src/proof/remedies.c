@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "proof/remedies.h"
+/* What to do about each discrepancy that verify finds. */
+#include "proof/verify.h"
 
 #include "base/time.h"
 

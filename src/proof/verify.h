@@ -92,4 +92,21 @@ semel_status semel_verify_run(const struct semel_verify_plan *plan, struct semel
 bool semel_verify_scope_is_clean(const struct semel_verify_scope *scope);
 bool semel_verify_is_clean(const struct semel_verify_report *report);
 
+/* ---- what to do about each discrepancy (remedies.c) ------------------------------------------ */
+
+/* The texts live until the call returns. */
+struct semel_verify_remedy {
+	const char *problem; /* "stuck", "missing", … */
+	const char *scope;   /* NULL: not of one scope */
+	const char *text;    /* the problem, and what to do */
+	const char
+		*command; /* the command that resolves it; NULL: none that can be typed as it is */
+};
+
+typedef void (*semel_verify_remedy_callback)(const struct semel_verify_remedy *remedy, void *user);
+
+/* In the order of the report; none for a clean one. */
+void semel_verify_list_remedies(const struct semel_verify_report *report, int64_t now_ms,
+				semel_verify_remedy_callback callback, void *user);
+
 #endif

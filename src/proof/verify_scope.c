@@ -5,7 +5,6 @@
 #include "proof/verify_scope.h"
 
 #include "base/error.h"
-#include "proof/pattern.h"
 #include "proof/stuck.h"
 #include "store/subscription.h"
 

@@ -3,9 +3,9 @@
  * transaction of its own, which reads the state again.
  *
  * - A key is released only while its hold is locked and the head is settled; without a hold, by
- * adding a hold if there is still none.
+ *   adding a hold if there is still none.
  * - A copy is sent only while the row that waits for it is locked and the broker has no copy. A
- * second copy would be harmless (the store decides what may run), but noise.
+ *   second copy would be harmless (the store decides what may run), but noise.
  */
 #include "repair/repair.h"
 

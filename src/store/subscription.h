@@ -38,5 +38,8 @@ semel_status semel_topics_read_published(semel_store *store, struct semel_arena 
  */
 const char *semel_topics_suggest(const struct semel_topics *topics, const char *topic);
 bool semel_topics_contain(const struct semel_topics *topics, struct semel_text topic);
+/* Does a binding pattern let this routing key pass, as AMQP's topic exchanges understand it? Words
+ * are separated by dots; * is one word, # any number of them. Pure. */
+bool semel_pattern_matches(struct semel_text pattern, struct semel_text key);
 
 #endif

@@ -7,7 +7,6 @@
 #include "cli/commands/stores.h"
 #include "cli/process/output.h"
 #include "cli/process/progress.h"
-#include "proof/remedies.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -5,10 +5,10 @@
  * - The slot is created without waiting: the server waits for every open transaction, and the relay
  *   keeps polling.
  * - A new slot does not deliver what was committed before it. So the highest number drawn is
- * recorded with it, after it was created: up to there the rows are polled.
+ *   recorded with it, after it was created: up to there the rows are polled.
  * - What a publication leaves out at a moment is missing in the stream permanently, however it is
  *   repaired afterwards. So it is identified by its rows in the catalogues, oid and xmin: any
- * change of it makes another row, also one that was undone.
+ *   change of it makes another row, also one that was undone.
  * - A publication of the whole schema is none for us: what becomes of it cannot be seen in the
  *   catalogues of all servers.
  */

@@ -7,13 +7,14 @@
  *   transaction in its xmin: a row of the range was never updated. A transaction that waited for a
  *   lock commits after the lock was released, which is after the commit time of the other one was
  *   taken. A row without a time was committed before the server recorded commit times, or longer
- * ago than it keeps them: such rows are first.
- * - A row beyond the range may have been committed before one inside. Let w be the earliest time at
- *   which one of the last ten rows read was written (committed_at: when its INSERT ran). Numbers
- *   beyond them are drawn later, so their commits are later than w, except for the time between a
- *   row's number and its committed_at, which are two expressions of one INSERT: SLACK_US allows for
- *   it. So rows beyond are read until w - SLACK_US is later than every commit of the batch, or
- * there are no more: any row further on was committed after all rows that are sent now.
+ *   ago than it keeps them: such rows are first.
+ * - A row beyond the range may have been committed before one inside. Let w be the earliest time
+ *   at which one of the last ten rows read was written (committed_at: when its INSERT ran).
+ *   Numbers beyond them are drawn later, so their commits are later than w, except for the time
+ *   between a row's number and its committed_at, which are two expressions of one INSERT: SLACK_US
+ *   allows for it. So rows beyond are read until w - SLACK_US is later than every commit of the
+ *   batch, or there are no more: any row further on was committed after all rows that are sent
+ *   now.
  * - Each aggregate keeps as many rows as it has in the range, those that were committed first; so a
  *   batch is never empty, and no row that is left out precedes one that is sent. Rows left out stay
  *   above the cursor (complete_seq), and are read again.
@@ -27,7 +28,7 @@
  * later batch that ends within these bounds, or whose read has reached them, and keeps no later
  * commit than `latest`, needs no further read:
  * - A row that the read saw there was not committed before `latest`, so not before this batch. A
- * row that was updated since has a later commit. An exception counts as still to be sent: it may
+ *   row that was updated since has a later commit. An exception counts as still to be sent: it may
  *   become due again.
  * - A row that the read did not see became visible after the commit at `latest` did: it was
  *   committed after every row that has that time or an earlier one.

@@ -3,11 +3,11 @@
  *
  * - One statement checks the fence of all lanes, marks, moves the low marks, renews the leases and
  *   records the stream's position: all of it, or nothing.
- * - The stream may deliver a row before its commit is visible: a row that is not visible yet is not
- *   marked, the position is not recorded, and the whole is sent once more. Then it is checked
- * whether all transactions are visible: if so, a row that is missing was deleted.
+ * - The stream may deliver a row before its commit is visible: a row that is not visible yet is
+ *   not marked, the position is not recorded, and the whole is sent once more. Then it is checked
+ *   whether all transactions are visible: if so, a row that is missing was deleted.
  * - The statement is durable when its answer was read; and so is whatever our other connections
- * have committed before, since the server's log has one order.
+ *   have committed before, since the server's log has one order.
  */
 #include "store/postgres/changes.h"
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The inbox: which event was processed, and by which consumer.
  *
- * - Exactly one claimer of (scope, event, week) wins: the primary key decides. A claimer that meets
- * a claim that is not committed yet waits for its end.
+ * - Exactly one claimer of (scope, event, week) wins: the primary key decides. A claimer that
+ *   meets a claim that is not committed yet waits for its end.
  * - A batch of claims is one optimistic statement, which assumes that all of them are new. If one
- * is not, two more follow: one that inserts each claim independently, and one that reads the
- * existing rows. Business keys take one more statement, and two more if another event has one of
- * them.
+ *   is not, two more follow: one that inserts each claim independently, and one that reads the
+ *   existing rows. Business keys take one more statement, and two more if another event has one of
+ *   them.
  * - A business key is unique over the whole window; its row is written before the claim's, and both
  *   commit together.
  * - An event whose key was used by another event is recorded as processed, so that it is accounted

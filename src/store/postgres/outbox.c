@@ -5,7 +5,7 @@
  *   several lanes come in one statement, lane after lane.
  * - complete_seq says up to where no commit can appear late; see watermark.c.
  * - The rows of a lane are read without its exceptions, which are read on their own when they are
- * due.
+ *   due.
  */
 #include "store/postgres/postgres.h"
 

@@ -3,7 +3,7 @@
  *
  * - An upgrade is one transaction behind an advisory lock, so two at once do it once.
  * - An adopted outbox: a trigger (schema/functions.sql) copies its rows into ours. The comment on
- * the trigger's function stores the mapping that it was generated from.
+ *   the trigger's function stores the mapping that it was generated from.
  */
 #include "store/postgres/postgres.h"
 
@@ -88,8 +88,8 @@ semel_status semel_pg_check_version(PGconn *connection, semel_error *error)
 /* Functions and operators of other roles in our search_path that have names of PostgreSQL's own.
  *
  * - An overload that fits the argument types of a call better is run instead, whichever schema it
- * is in, with the rights of the caller. schema/008_security.sql has the rules that protect our own
- *   functions; statements of a session are not protected.
+ *   is in, with the rights of the caller. schema/008_security.sql has the rules that protect our
+ *   own functions; statements of a session are not protected.
  * - Trusted are superusers, the owners of database, schema and tables, and the current user.
  *   Overloads for types of their own fit no call of ours.
  * - This query itself is written so that no overload fits it.

@@ -2,8 +2,8 @@
 /* Wakes a sleeping relay after commits, at no cost for the writers while it is awake.
  *
  * - A writer's trigger tries an advisory lock, shared, until its commit; where that fails it
- * notifies (NOTIFY). A relay that is about to sleep requests the lock exclusively, on a connection
- * of its own, and does not wait: from then on new writers notify.
+ *   notifies (NOTIFY). A relay that is about to sleep requests the lock exclusively, on a
+ *   connection of its own, and does not wait: from then on new writers notify.
  * - The relay waits for writers that already hold the lock; no writer waits for the relay. When the
  *   lock is granted they have committed; the answer wakes the relay, and its next read sees their
  *   rows.

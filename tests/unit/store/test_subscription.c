@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "proof/pattern.h"
+#include "store/subscription.h"
 
 /* cmocka wants these before it. */
 #include <setjmp.h>
