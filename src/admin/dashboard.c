@@ -99,7 +99,7 @@ static void write_outbox(struct semel_admin_request *request, struct semel_buffe
 	int64_t now_ms = semel_now_ms(request->context->env);
 
 	if (request->store) {
-		(void)request->store->driver->outbox->count(request->store, now_ms, &counts, NULL);
+		(void)request->store->driver->outbox->count(request->store, &counts, NULL);
 		(void)request->store->driver->dead_letters->count(request->store, NULL, &pending,
 								  NULL);
 	}

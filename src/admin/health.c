@@ -74,7 +74,7 @@ static semel_status read_sample(struct semel_admin_request *request,
 	status = store->driver->check_schema(store, error);
 	if (status != SEMEL_OK)
 		return status;
-	status = store->driver->outbox->count(store, now_ms, &counts, error);
+	status = store->driver->outbox->count(store, &counts, error);
 	if (status != SEMEL_OK)
 		return status;
 	sample->waiting = counts.waiting + counts.retrying;

@@ -34,8 +34,7 @@ static semel_status set_outbox(struct semel_admin_request *request, semel_error 
 {
 	struct semel_outbox_counts counts = { 0 };
 	int64_t now_ms = semel_now_ms(request->context->env);
-	semel_status status =
-		request->store->driver->outbox->count(request->store, now_ms, &counts, error);
+	semel_status status = request->store->driver->outbox->count(request->store, &counts, error);
 
 	if (status != SEMEL_OK)
 		return status;

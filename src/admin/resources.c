@@ -39,8 +39,7 @@ semel_status semel_serve_outbox(struct semel_admin_request *request, semel_error
 
 	if (status != SEMEL_OK)
 		return status;
-	status = request->store->driver->outbox->count(
-		request->store, semel_now_ms(request->context->env), &counts, error);
+	status = request->store->driver->outbox->count(request->store, &counts, error);
 	if (status != SEMEL_OK)
 		return status;
 	semel_outbox_to_json(request->context, &counts, semel_admin_request_body(request));

@@ -262,7 +262,7 @@ static semel_status return_to_outbox(const struct semel_dead_replayer *replayer,
 	status = driver->dead_letters->move(tx, &entry, SEMEL_DEAD_REPLAYED, NULL, now_ms, error);
 	if (status != SEMEL_OK)
 		goto finish;
-	status = driver->dead_letters->return_to_outbox(tx, &entry, false, now_ms, error);
+	status = driver->dead_letters->return_to_outbox(tx, &entry, false, error);
 
 finish:
 	return finish_transaction(store, status, error);
@@ -477,7 +477,7 @@ static semel_status discard_of_relay(const struct discard *discard,
 							 discard->reason, now_ms, error);
 	if (status != SEMEL_OK)
 		return status;
-	return driver->dead_letters->return_to_outbox(tx, entry, true, now_ms, error);
+	return driver->dead_letters->return_to_outbox(tx, entry, true, error);
 }
 
 /* Locks come in the order in which a consumer takes them: the hold, the claim, the dead letter. */

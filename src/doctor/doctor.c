@@ -45,8 +45,7 @@ static void examine_relay(struct run *run)
 	int64_t now_ms = semel_now_ms(run->plan->examination.env);
 	struct semel_lanes_state lanes = { 0 };
 	char text[TEXT_SIZE];
-	semel_status status =
-		run->store->driver->outbox->count(run->store, now_ms, &counts, &error);
+	semel_status status = run->store->driver->outbox->count(run->store, &counts, &error);
 
 	if (status != SEMEL_OK)
 		goto report_failure;
@@ -73,10 +72,9 @@ report_failure:
 static void examine_refused(struct run *run)
 {
 	struct semel_outbox_counts counts = { 0 };
-	int64_t now_ms = semel_now_ms(run->plan->examination.env);
 	char text[TEXT_SIZE];
 
-	if (run->store->driver->outbox->count(run->store, now_ms, &counts, NULL) != SEMEL_OK)
+	if (run->store->driver->outbox->count(run->store, &counts, NULL) != SEMEL_OK)
 		return;
 	bool refused = (counts.retrying > 0 || counts.failed > 0) && counts.last_error[0];
 	bool is_unroutable = refused && (strstr(counts.last_error, "NO_ROUTE") ||

@@ -353,8 +353,7 @@ static semel_status verify_outbox(struct semel_verification *verification, semel
 	status = read_ledger(verification, error);
 	if (status != SEMEL_OK)
 		return status;
-	status = producer->driver->outbox->count(producer, semel_now_ms(verification->plan->env),
-						 &counts, error);
+	status = producer->driver->outbox->count(producer, &counts, error);
 	if (status != SEMEL_OK)
 		return status;
 	count_outbox(verification, &counts);

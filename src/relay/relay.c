@@ -436,8 +436,7 @@ static semel_status not_drained(const struct semel_relay *relay,
 static void refresh_counts(struct semel_relay *relay, struct semel_outbox_counts *counts)
 {
 	if (relay->store)
-		(void)relay->store->driver->outbox->count(relay->store, semel_now_ms(relay->env),
-							  counts, NULL);
+		(void)relay->store->driver->outbox->count(relay->store, counts, NULL);
 }
 
 static void wait_for_answers(struct semel_relay *relay)
@@ -464,8 +463,7 @@ static semel_status drain_step(struct semel_relay *relay, struct semel_outbox_co
 		wait_for_answers(relay);
 	if (busy || pause_ms > 0)
 		return SEMEL_OK;
-	status = relay->store->driver->outbox->count(relay->store, semel_now_ms(relay->env), counts,
-						     error);
+	status = relay->store->driver->outbox->count(relay->store, counts, error);
 	if (status != SEMEL_OK)
 		return status;
 	*drained_out = is_drained(counts);

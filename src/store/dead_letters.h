@@ -74,8 +74,7 @@ typedef semel_status semel_dead_authorize_fn(semel_tx tx, struct semel_text scop
  * move; on discard its hold is removed. */
 typedef semel_status semel_dead_return_to_outbox_fn(semel_tx tx,
 						    const struct semel_dead_entry *entry,
-						    bool discard, int64_t now_ms,
-						    semel_error *error);
+						    bool discard, semel_error *error);
 /* Ids with an entry in the scope; parked followers too, with the status PARKED. */
 typedef semel_status semel_dead_each_fn(semel_store *store, struct semel_text scope,
 					semel_id_visitor visit, void *user, semel_error *error);

@@ -216,7 +216,7 @@ typedef semel_status (*semel_routing_visitor)(struct semel_text id, struct semel
 typedef semel_status semel_outbox_exceptions_each_fn(semel_store *store,
 						     semel_aggregate_visitor visit, void *user,
 						     semel_error *error);
-typedef semel_status semel_outbox_count_fn(semel_store *store, int64_t now_ms,
+typedef semel_status semel_outbox_count_fn(semel_store *store,
 					   struct semel_outbox_counts *counts_out,
 					   semel_error *error);
 /* Retained rows that match, PUBLISHED only, seq above after_seq, ascending. */

@@ -3,15 +3,11 @@
  * does not have to know. */
 #include "store/store.h"
 
-#include "base/backoff.h"
 #include "base/error.h"
 #include "store/changes.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#define REOPEN_FIRST_MS 50
-#define REOPEN_CAP_MS   2000
 
 static semel_status find_driver(const char *text, struct semel_url *url,
 				const struct semel_store_driver **driver_out, semel_error *error)
@@ -130,23 +126,6 @@ void semel_store_close(semel_store *store)
 		return;
 	free(store->default_scope);
 	store->driver->close(store);
-}
-
-semel_status semel_store_reopen(const char *url, const struct semel_env *env,
-				struct semel_wake *wake, int64_t wait_ms, semel_store **store_out,
-				semel_error *error)
-{
-	const struct semel_backoff backoff = { REOPEN_FIRST_MS, REOPEN_CAP_MS };
-	int64_t until_ms = semel_steady_ms(env) + wait_ms;
-	for (uint32_t number = 1;; number++) {
-		semel_status status = semel_store_open_in(env, url, store_out, error);
-		int64_t left_ms = until_ms - semel_steady_ms(env);
-		if (semel_status_class(status) != SEMEL_CLASS_OUTAGE || left_ms <= 0 ||
-		    semel_wake_is_notified(wake))
-			return status;
-		int64_t delay_ms = semel_backoff_ms(backoff, number, semel_random(env));
-		semel_wake_sleep(wake, delay_ms < left_ms ? delay_ms : left_ms);
-	}
 }
 
 /* ---- the change stream ----------------------------------------------------------------------- */

@@ -146,11 +146,6 @@ semel_status semel_store_lanes(semel_store *store, int64_t now_ms,
 /* As semel_store_open, in an environment that outlives the store. */
 semel_status semel_store_open_in(const struct semel_env *env, const char *url,
 				 semel_store **store_out, semel_error *error);
-/* Like semel_store_open_in, tried again while the result is an outage: with backoff, until wake
- * rings or wait_ms passed. */
-semel_status semel_store_reopen(const char *url, const struct semel_env *env,
-				struct semel_wake *wake, int64_t wait_ms, semel_store **store_out,
-				semel_error *error);
 /* The environment of a store, and that of its transactions; the machine's for a connection of the
  * caller's own. */
 const struct semel_env *semel_store_env(const semel_store *store);

@@ -10,7 +10,7 @@
 static struct semel_outbox_counts counts_of(semel_store *store)
 {
 	struct semel_outbox_counts counts;
-	assert_ok(store->driver->outbox->count(store, STORE_NOW, &counts, NULL));
+	assert_ok(store->driver->outbox->count(store, &counts, NULL));
 	return counts;
 }
 
@@ -35,7 +35,7 @@ static void decide(semel_store *store, const struct semel_dead_entry *entry, boo
 	assert_ok(store->driver->dead_letters->move(store_tx(store), entry, status, "by hand",
 						    STORE_NOW, NULL));
 	assert_ok(store->driver->dead_letters->return_to_outbox(store_tx(store), entry, discard,
-								STORE_NOW, NULL));
+								NULL));
 	store_commit(store);
 }
 

@@ -28,7 +28,7 @@ static int drop_store(void **state)
 static uint64_t count_waiting(semel_store *store)
 {
 	struct semel_outbox_counts counts;
-	assert_ok(store->driver->outbox->count(store, STORE_NOW, &counts, NULL));
+	assert_ok(store->driver->outbox->count(store, &counts, NULL));
 	return counts.waiting;
 }
 

@@ -156,8 +156,7 @@ static semel_status discard_letter_of_the_relay(semel_store *store)
 		status = store->driver->dead_letters->move(tx, &entry, SEMEL_DEAD_DISCARDED, "no",
 							   STORE_NOW, NULL);
 	if (status == SEMEL_OK)
-		status = store->driver->dead_letters->return_to_outbox(tx, &entry, true, STORE_NOW,
-								       NULL);
+		status = store->driver->dead_letters->return_to_outbox(tx, &entry, true, NULL);
 	return status == SEMEL_OK ? store->driver->commit(store, NULL) : status;
 }
 

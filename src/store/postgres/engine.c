@@ -220,13 +220,6 @@ void semel_pg_add_time(struct semel_pg_params *params, int64_t time_ms)
 	add_value(params, time_ms == 0 ? NULL : scratch, 0, 0);
 }
 
-void semel_pg_add_week(struct semel_pg_params *params, int64_t time_ms)
-{
-	char *scratch = params->scratch[params->count];
-	semel_time_format_date(semel_time_week_start(time_ms), scratch);
-	add_value(params, scratch, 0, 0);
-}
-
 void semel_pg_params_free(struct semel_pg_params *params)
 {
 	for (int i = 0; params != NULL && i < params->count; i++)

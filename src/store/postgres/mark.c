@@ -423,9 +423,8 @@ static semel_status set_back(semel_tx tx, const struct exception *exception, sem
 }
 
 semel_status semel_pg_dead_return_to_outbox(semel_tx tx, const struct semel_dead_entry *entry,
-					    bool discard, int64_t now_ms, semel_error *error)
+					    bool discard, semel_error *error)
 {
-	(void)now_ms;
 	struct exception exception = { .state = "due", .replay = entry->replay_count + 1 };
 	semel_status status = semel_pg_demand_transaction(tx, reset_failed.what, error);
 	if (status != SEMEL_OK)

@@ -158,8 +158,6 @@ void semel_pg_add_int(struct semel_pg_params *params, int64_t number);
 void semel_pg_add_bool(struct semel_pg_params *params, bool value);
 /* 0 is NULL. */
 void semel_pg_add_time(struct semel_pg_params *params, int64_t time_ms);
-/* The week that contains this time. */
-void semel_pg_add_week(struct semel_pg_params *params, int64_t time_ms);
 /* Run frees them by itself. */
 void semel_pg_params_free(struct semel_pg_params *params);
 

@@ -92,8 +92,9 @@ static const struct semel_sql_statement next_due = {
 static const struct semel_sql_statement count_holds = { .what = "count what is held",
 							.text = SEMEL_SQL_EACH(COUNT_HOLDS) };
 
-void semel_sql_hold_read(const struct semel_sql_query *query, int first, struct semel_arena *arena,
-			 struct semel_hold *hold)
+/* From the column `first` on. */
+static void read_hold(const struct semel_sql_query *query, int first, struct semel_arena *arena,
+		      struct semel_hold *hold)
 {
 	hold->aggregate_type = semel_sql_text(query, first, arena);
 	hold->aggregate_id = semel_sql_text(query, first + 1, arena);
@@ -133,7 +134,7 @@ semel_status semel_sql_hold_get(semel_tx tx, struct semel_text scope,
 	semel_sql_bind_text(&query, key->type);
 	semel_sql_bind_text(&query, key->id);
 	if (semel_sql_next(&query))
-		semel_sql_hold_read(&query, 0, arena, hold_out);
+		read_hold(&query, 0, arena, hold_out);
 	return semel_sql_finish(&query);
 }
 
@@ -193,7 +194,7 @@ semel_status semel_sql_hold_list_ready(semel_tx tx, struct semel_text scope, int
 	semel_sql_bind_time(&query, now_ms);
 	semel_sql_bind_int(&query, holds->capacity);
 	while (semel_sql_next(&query))
-		semel_sql_hold_read(&query, 0, holds->arena, &holds->holds[holds->count++]);
+		read_hold(&query, 0, holds->arena, &holds->holds[holds->count++]);
 	return semel_sql_finish(&query);
 }
 
@@ -273,7 +274,7 @@ void semel_sql_state_read(const struct semel_sql_query *query, int first, struct
 {
 	int letter = first + SEMEL_SQL_HOLD_WIDTH;
 	if (!semel_sql_is_null(query, first))
-		semel_sql_hold_read(query, first, arena, &result->hold);
+		read_hold(query, first, arena, &result->hold);
 	if (semel_sql_is_null(query, letter))
 		return;
 	result->letter = semel_dead_status_of(semel_text_string(semel_sql_peek(query, letter)));

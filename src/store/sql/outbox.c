@@ -142,10 +142,9 @@ static semel_status add_rows(semel_tx tx, const struct semel_sql_statement *stat
 	return semel_sql_finish(&query);
 }
 
-semel_status semel_sql_outbox_count(semel_store *store, int64_t now_ms,
-				    struct semel_outbox_counts *counts_out, semel_error *error)
+semel_status semel_sql_outbox_count(semel_store *store, struct semel_outbox_counts *counts_out,
+				    semel_error *error)
 {
-	(void)now_ms;
 	static const struct {
 		const struct semel_sql_statement *statement;
 		add_row add;

@@ -224,12 +224,10 @@ semel_status semel_sql_ids_each(semel_store *store, const struct semel_sql_state
 /* ---- what is alike in all SQL stores --------------------------------------------------------- */
 
 /* holds.c */
+/* The columns of a hold, and how many they are. */
 #define SEMEL_SQL_HOLD_WIDTH 7
-/* The columns that semel_sql_hold_read reads, from `first` on. */
 #define SEMEL_SQL_HOLD_COLUMNS(ms)                                                                 \
 	"aggregate_type, aggregate_id, state, head_id, attempts, " ms("due_at") ", blocks"
-void semel_sql_hold_read(const struct semel_sql_query *query, int first, struct semel_arena *arena,
-			 struct semel_hold *hold);
 semel_hold_has_any_fn semel_sql_hold_has_any;
 semel_hold_has_other_kind_fn semel_sql_hold_has_other_kind;
 semel_hold_get_fn semel_sql_hold_get;

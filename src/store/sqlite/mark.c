@@ -316,9 +316,8 @@ static semel_status find_row(semel_tx tx, struct semel_text id, struct semel_are
 }
 
 semel_status semel_sqlite_dead_return_to_outbox(semel_tx tx, const struct semel_dead_entry *entry,
-						bool discard, int64_t now_ms, semel_error *error)
+						bool discard, semel_error *error)
 {
-	(void)now_ms;
 	struct exception exception = { .state = "due", .replay = entry->replay_count + 1 };
 	semel_status status = semel_sqlite_demand_transaction(tx, reset_failed.what, error);
 	if (status != SEMEL_OK)
