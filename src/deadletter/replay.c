@@ -415,7 +415,7 @@ static semel_status send_to_scope(struct run *run, const struct semel_outbox_row
 	return SEMEL_OK;
 }
 
-/* Sleeps until the rate allows the next event. STOPPED when the bell rang. */
+/* Sleeps until the rate allows the next event. STOPPED when the wake was notified. */
 static semel_status wait_for_rate(const struct run *run, semel_error *error)
 {
 	const struct semel_replay_plan *plan = run->plan;

@@ -26,7 +26,7 @@ struct semel_replay_plan {
 	size_t consumer_count;
 	struct semel_broker *broker; /* NULL: dry run only */
 	const struct semel_env *env;
-	struct semel_wake *wake; /* what the rate sleeps on; rung: stop */
+	struct semel_wake *wake; /* what the rate sleeps on; notified: stop */
 	struct semel_outbox_filter filter;
 	const char *scope;          /* NULL: all subscriptions */
 	uint64_t max;               /* 0: no cap */
@@ -41,7 +41,7 @@ struct semel_replay_plan {
 
 /* Counts first, refuses before anything is sent, then sends in the order of the outbox.
  * INVALID: something is too old or held (without force), or no store knows the scope. STOPPED: the
- * bell rang; what counts_out says was sent is sent. */
+ * wake was notified; what counts_out says was sent is sent. */
 semel_status semel_replay_run(const struct semel_replay_plan *plan,
 			      struct semel_replay_counts *counts_out, semel_error *error);
 

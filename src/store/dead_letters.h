@@ -5,7 +5,7 @@
  * Thread: that of the store. Ownership: entries are read into the caller's arena. Errors: those of
  * store.h; NOT_FOUND, NOT_PENDING and REPLAY_LIMIT where an entry is named.
  *
- * To change here: how entries are kept and moved. The states are src/state's, the rules of a move
+ * To change here: how entries are stored and moved. The states are src/state's, the rules of a move
  * are in rules.c, for all drivers. What takes a tx is part of the open transaction.
  */
 #ifndef SEMEL_STORE_DEAD_LETTERS_H

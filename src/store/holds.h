@@ -5,9 +5,9 @@
  * Thread: that of the store. Ownership: what is read goes into the caller's arena. Errors: those of
  * store.h.
  *
- * To change here: how holds and followers are kept and locked. When an aggregate is held, and when
- * it is released, is decided in src/consume; the states are src/state's. What takes a tx is part of
- * the open transaction.
+ * To change here: how holds and followers are stored and locked. When an aggregate is held, and
+ * when it is released, is decided in src/consume; the states are src/state's. What takes a tx is
+ * part of the open transaction.
  */
 #ifndef SEMEL_STORE_HOLDS_H
 #define SEMEL_STORE_HOLDS_H
@@ -98,7 +98,7 @@ typedef semel_status semel_hold_count_fn(semel_store *store, struct semel_text s
 
 /* ---- parked followers ----------------------------------------------------------------------- */
 
-/* Keeps a follower behind a head; the same event twice is kept once. */
+/* Parks a follower behind a head; the same event twice is parked once. */
 typedef semel_status semel_parked_add_fn(semel_tx tx, const struct semel_dead_entry *entry,
 					 semel_error *error);
 /* The first follower of the aggregate in the scope; entry_id data NULL: none. */
@@ -160,7 +160,7 @@ enum semel_wait_kind {
 struct semel_wait {
 	enum semel_wait_kind kind;
 	struct semel_text event_id;
-	struct semel_hold_key key;     /* of the event, or of the hold that keeps it */
+	struct semel_hold_key key;     /* of the event, or of the hold that it is behind */
 	enum semel_hold_state state;   /* PARKED, HOLD: of that hold; NONE: there is none */
 	struct semel_text head_id;     /* of that hold */
 	enum semel_dead_status letter; /* of the hold's head, or of the event; ANY: none */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inbox of a store: the claims that keep an event from being processed twice in a scope, the
+/* The inbox of a store: the claims that prevent that an event is processed twice in a scope, the
  * effects of SQL handlers, and how far a scope has read a log of the broker.
  *
  * Thread: that of the store. Ownership: results are filled in by value, or read into the caller's
@@ -92,7 +92,7 @@ typedef semel_status semel_inbox_each_fn(semel_store *store, struct semel_text s
 /* Has any scope claimed an event of this topic? Reads the whole inbox if none has. */
 typedef semel_status semel_inbox_has_topic_fn(semel_store *store, struct semel_text topic,
 					      bool *has_out, semel_error *error);
-/* The oldest week whose claims are still kept; 0: none was ever pruned. */
+/* The oldest week whose claims are still retained; 0: none was ever pruned. */
 typedef semel_status semel_inbox_known_since_fn(semel_store *store, int64_t *time_ms_out,
 						semel_error *error);
 
@@ -116,7 +116,7 @@ typedef semel_status semel_inbox_evaluate_fn(semel_store *store, const char *exp
 
 /* ---- positions: how far a scope has read a log of the broker -------------------------------- */
 
-/* A stream, or a partition of a topic, whose offsets are kept here, with the effects. It has one
+/* A stream, or a partition of a topic, whose offsets are stored here, with the effects. It has one
  * reader at a time: the epoch grows with every new one, and is the fence that a put is checked
  * against. */
 struct semel_position {

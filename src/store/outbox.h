@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The outbox of a store: events that wait for the broker, the lanes that relays share them by, and
- * the leases of these lanes.
+/* The outbox of a store: events that wait for the broker, the lanes that divide them among relays,
+ * and the leases of these lanes.
  *
  * Thread: that of the store. Ownership: rows are read into the caller's arena. Errors: those of
  * store.h; LEASE_LOST where a fence is checked.
@@ -55,13 +55,13 @@ typedef semel_status semel_relay_join_fn(semel_store *store, const char *owner, 
 					 int64_t expires_at_ms, struct semel_relay_group *group_out,
 					 semel_error *error);
 typedef void semel_relay_leave_fn(semel_store *store, const char *owner);
-/* The relay is about to sleep: from now on commits ring the wake that watch() was given. True: they
- * did not before, or have rung already: read once more before sleeping. only_if_armed: leaves as it
- * is whether they ring. */
+/* The relay is about to sleep: from now on commits notify the wake that watch() was given. True:
+ * they did not before, or have already: read once more before sleeping. only_if_armed: leaves as it
+ * is whether they notify. */
 typedef bool semel_outbox_arm_wakeup_fn(semel_store *store, bool only_if_armed);
-/* The relay is awake. False: commits ring, and none did. */
+/* The relay is awake. False: commits notify, and none did. */
 typedef bool semel_outbox_check_wakeup_fn(semel_store *store);
-/* Optional; with a change stream, which wakes the relay: no commit needs to ring. */
+/* Optional; with a change stream, which wakes the relay: no commit needs to notify. */
 typedef void semel_outbox_disarm_wakeup_fn(semel_store *store);
 /* All lanes, in order; leases_out has lane_count elements. */
 typedef semel_status semel_lease_list_fn(semel_store *store, struct semel_lease *leases_out,

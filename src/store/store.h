@@ -62,7 +62,7 @@ typedef semel_status semel_store_check_schema_fn(semel_store *store, semel_error
  * too. */
 typedef semel_status semel_store_examine_fn(const struct semel_url *url,
 					    const struct semel_examination *examination);
-/* Adds to wake what rings when a commit may have happened. The wake outlives the store. */
+/* Adds to wake what is notified when a commit may have happened. The wake outlives the store. */
 typedef void semel_store_watch_fn(semel_store *store, struct semel_wake *wake);
 
 /* Takes the write lock at once, where the engine has one. */

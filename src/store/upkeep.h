@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a store keeps besides events: the presence of consumers, runs that a crash may end,
+/* What a store has besides events: the presence of consumers, runs that a crash may end,
  * subscriptions and the audit log; and what goes over all tables: retention, the trace of an event,
  * the state of the replication slot.
  *
@@ -83,7 +83,7 @@ typedef void (*semel_topic_visitor)(struct semel_text topic, int64_t since_ms,
 				    int64_t removed_at_ms /* 0: it still does */, void *user);
 
 /* Also records which topics the scope reads: one that is not among them any more is removed as of
- * now. A scope that kept no claims and does so from now on begins now (from_latest). */
+ * now. A scope that wrote no claims and does so from now on begins now (from_latest). */
 typedef semel_status semel_subscription_put_fn(semel_store *store,
 					       const struct semel_subscription_row *row,
 					       int64_t now_ms, semel_error *error);

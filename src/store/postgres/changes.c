@@ -510,7 +510,7 @@ static semel_status drop(struct semel_changes *base, semel_error *error)
 	return status;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- the driver ------------------------------------------------------------------------------ */
 
 static semel_status check_name(const char *slot, semel_error *error)
 {

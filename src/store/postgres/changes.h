@@ -106,7 +106,7 @@ void semel_pg_stream_stop(struct semel_changes *changes);
  * it; it is the nearest one to the snapshot of all that end so, for the server lets no two be
  * further apart than half of them. A text that cannot be read sees nothing. */
 bool semel_pg_snapshot_sees(const char *snapshot, uint32_t xid);
-/* Takes a snapshot, and keeps it. */
+/* Takes a snapshot, and stores it. */
 semel_status semel_pg_visible_refresh(struct semel_pg_changes *changes, semel_error *error);
 /* Is it visible to the snapshot that was taken last? */
 bool semel_pg_visible_includes(const struct semel_pg_changes *changes, uint32_t xid);
@@ -123,7 +123,7 @@ semel_status semel_pg_flush_send(struct semel_changes *changes, const struct sem
 				 semel_error *error);
 semel_status semel_pg_flush_poll(struct semel_changes *changes, int64_t wait_ms, bool *done_out,
 				 semel_error *error);
-/* Waits for what is on its way; what came of it is kept for semel_pg_flush_poll. */
+/* Waits for what is on its way; the outcome is left to semel_pg_flush_poll. */
 void semel_pg_flush_await(struct semel_pg_changes *changes);
 void semel_pg_flush_free(struct semel_pg_changes *changes);
 

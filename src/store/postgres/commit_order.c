@@ -6,8 +6,8 @@
  * - Its rows are sent in the order of (place, seq). place is the time of the row's commit, of the
  *   transaction in its xmin: a row of the range was never updated. A transaction that waited for a
  *   lock commits after the lock was released, which is after the commit time of the other one was
- *   taken. A row without a time was committed before the server recorded commit times, or longer
- *   ago than it keeps them: such rows are first.
+ *   taken. A row without a time was committed before the server recorded commit times, or they
+ *   have been discarded: such rows are first.
  * - A row beyond the range may have been committed before one inside. Let w be the earliest time
  *   at which one of the last ten rows read was written (committed_at: when its INSERT ran).
  *   Numbers beyond them are drawn later, so their commits are later than w, except for the time
@@ -15,17 +15,17 @@
  *   allows for it. So rows beyond are read until w - SLACK_US is later than every commit of the
  *   batch, or there are no more: any row further on was committed after all rows that are sent
  *   now.
- * - Each aggregate keeps as many rows as it has in the range, those that were committed first; so a
- *   batch is never empty, and no row that is left out precedes one that is sent. Rows left out stay
- *   above the cursor (complete_seq), and are read again.
+ * - Of each aggregate as many rows are chosen as it has in the range, those that were committed
+ *   first; so a batch is never empty, and no row that is left out precedes one that is sent. Rows
+ *   left out stay above the cursor (complete_seq), and are read again.
  * - A row that the next statement sees and this one did not was committed later than all of these.
  *
  * All rows of one transaction have the same time, which is later than all of their committed_at:
- * with a large one each batch would read all the rest. So the result of a read beyond is kept for
+ * with a large one each batch would read all the rest. So the result of a read beyond is stored for
  * its lane (semel_pg_commit_bound): beyond from_seq, the last row that was committed before
  * `latest` (at least the end of the batch), and up to to_seq, where the read has ended, nothing
- * that is still to be sent was committed before `latest`, the latest commit of the rows kept. A
- * later batch that ends within these bounds, or whose read has reached them, and keeps no later
+ * that is still to be sent was committed before `latest`, the latest commit of the rows chosen. A
+ * later batch that ends within these bounds, or whose read has reached them, and has no later
  * commit than `latest`, needs no further read:
  * - A row that the read saw there was not committed before `latest`, so not before this batch. A
  *   row that was updated since has a later commit. An exception counts as still to be sent: it may
@@ -53,7 +53,7 @@ struct candidate {
 	int64_t commit_order, seq;
 	uint64_t aggregate; /* its hash */
 	int32_t row;        /* in the batch; -1: beyond it */
-	bool kept;
+	bool chosen;        /* for the batch */
 };
 
 struct candidates {
@@ -97,8 +97,8 @@ static int64_t choose(struct candidates *candidates)
 		     end++)
 			room += candidates->all[end].row >= 0;
 		for (size_t i = first; i < end; i++) {
-			candidates->all[i].kept = i < first + room;
-			if (candidates->all[i].kept && candidates->all[i].commit_order > latest)
+			candidates->all[i].chosen = i < first + room;
+			if (candidates->all[i].chosen && candidates->all[i].commit_order > latest)
 				latest = candidates->all[i].commit_order;
 		}
 	}
@@ -192,7 +192,7 @@ bool semel_pg_is_bounded(const struct semel_pg_commit_bound *bound, int64_t end_
 	return end_seq >= bound->from_seq && end_seq < bound->to_seq && latest <= bound->latest;
 }
 
-/* Reads on until no row further on can have been committed before the rows that are kept. */
+/* Reads on until no row further on can have been committed before the chosen rows. */
 static semel_status read_beyond(struct semel_pg_store *store, int32_t lane, int64_t end_seq,
 				struct candidates *candidates, semel_error *error)
 {
@@ -247,7 +247,7 @@ static bool gather(const struct semel_outbox_batch *batch, struct candidates *ca
 			.row = (int32_t)i,
 			.aggregate =
 				semel_hash_aggregate(event->aggregate_type, event->aggregate_id),
-			.kept = true,
+			.chosen = true,
 		};
 	}
 	return true;
@@ -261,7 +261,7 @@ static void leave_above_cursor(struct semel_outbox_batch *batch, int64_t seq)
 	batch->cut = true;
 }
 
-/* The rows that are kept, in the order of their commits. Rows from beyond the range are fetched. */
+/* The chosen rows, in the order of their commits. Rows from beyond the range are fetched. */
 static semel_status arrange(struct semel_pg_store *store, int32_t lane,
 			    struct candidates *candidates, struct semel_outbox_batch *batch,
 			    semel_error *error)
@@ -276,9 +276,9 @@ static semel_status arrange(struct semel_pg_store *store, int32_t lane,
 	qsort(candidates->all, candidates->count, sizeof(*candidates->all), compare_commits);
 	for (size_t i = 0; i < candidates->count; i++) {
 		const struct candidate *candidate = &candidates->all[i];
-		if (!candidate->kept && candidate->row >= 0)
+		if (!candidate->chosen && candidate->row >= 0)
 			leave_above_cursor(batch, candidate->seq);
-		if (!candidate->kept)
+		if (!candidate->chosen)
 			continue;
 		if (candidate->row < 0) {
 			leave_above_cursor(batch, end_seq + 1);

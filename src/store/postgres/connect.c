@@ -68,9 +68,9 @@ static int read_backend(PGconn *connection, int wait_ms)
 	struct pollfd answer = { .fd = semel_libpq.socket(connection), .events = POLLIN };
 	int number = 0;
 	while (semel_libpq.isBusy(connection)) {
-		int heard = poll(&answer, 1, wait_ms);
-		bool interrupted = heard < 0 && errno == EINTR;
-		if (!interrupted && (heard <= 0 || semel_libpq.consumeInput(connection) == 0))
+		int ready = poll(&answer, 1, wait_ms);
+		bool interrupted = ready < 0 && errno == EINTR;
+		if (!interrupted && (ready <= 0 || semel_libpq.consumeInput(connection) == 0))
 			return 0;
 	}
 	for (PGresult *result = NULL; (result = semel_libpq.getResult(connection)) != NULL;) {

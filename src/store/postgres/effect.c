@@ -350,8 +350,8 @@ static semel_status send_effect(struct semel_pg_store *store, const struct effec
 			 : semel_pg_error(connection, NULL, "run the SQL handler", error);
 }
 
-/* A deferred constraint would speak up at the commit only, for the whole batch; where each event is
- * behind a savepoint it is asked for while it is known whose it is. */
+/* A deferred constraint would fail at the commit only, for the whole batch; where each event is
+ * behind a savepoint it is checked while it is known whose it is. */
 static semel_status check_deferred(struct semel_pg_store *store, semel_error *error)
 {
 	static const char check[] = "SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED";

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* - Columns are found by name, when the stream describes the table: before the first row, and
  *   again after every change of it.
- * - A row costs no allocation: its texts stay where they came in. The byte behind a text is the
+ * - A row costs no allocation: its texts stay in the message. The byte behind a text is the
  *   next column's kind, which has been read by then, and becomes the NUL.
  * - Texts and binary values are both understood: servers before 14 know only texts.
  */

@@ -9,8 +9,8 @@
  *   them. While data comes, a short pause before each read lets more of it gather: twice the
  *   speed for a seventh of the work. A row that came alone is handed out at once.
  * - The server sends a transaction's begin, its rows, its end and a keepalive one by one. Only
- *   the rows are worth being woken for: unless one has begun to come, fewer bytes than any of them
- *   has do not wake the relay, and are read with the next row, or when the caller reads.
+ *   rows are worth waking for: unless one has begun to come, fewer bytes than any of them has do
+ *   not wake the relay, and are read with the next row, or when the caller reads.
  */
 #include "store/postgres/changes.h"
 
@@ -305,8 +305,8 @@ static semel_status take_buffered(struct semel_pg_changes *changes,
 	return status;
 }
 
-/* The socket is dry. Rows that came alone go out at once; while many come, or just came, a pause
- * lets more of them gather. */
+/* Nothing more has arrived. Rows that came alone go out at once; while many come, or just came, a
+ * pause lets more of them gather. */
 static bool is_worth_a_pause(const struct semel_pg_changes *changes, uint32_t rows, uint32_t pauses)
 {
 	if (rows == 0)

@@ -5,7 +5,7 @@
  * - Only settled rows, finished claims and dead letters without followers go.
  * - A replay that was requested and not processed yet keeps its dead letter.
  * - A dead letter leaves a FAILED claim behind: its event stays accounted for, and does not run by
- *   itself, for as long as the inbox keeps claims.
+ *   itself, for as long as the inbox retains claims.
  * - What was removed is recorded as a boundary (semel_meta), written in the same transaction.
  */
 #include "store/sql/sql.h"

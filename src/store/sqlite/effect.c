@@ -306,8 +306,8 @@ static semel_status run_effect(sqlite3 *db, const struct effect *effect, struct 
 	return status;
 }
 
-/* A deferred constraint would speak up at the commit only, for the whole batch; so it is asked for
- * while it is known whose it is. */
+/* A deferred constraint would fail at the commit only, for the whole batch; so it is checked while
+ * it is known whose it is. */
 static semel_status check_deferred(sqlite3 *db, semel_error *error)
 {
 	int open_constraints = 0, highest = 0;

@@ -3,7 +3,8 @@
  *
  * - The fence is checked in the transaction that marks: a relay that lost its lane changes nothing.
  * - An exception holds the later events of its aggregate. When it is removed, the next of its
- *   aggregate becomes due in the same transaction, so an aggregate never waits in vain.
+ *   aggregate becomes due in the same transaction, so an aggregate never waits for an exception
+ *   that no longer exists.
  * - A FAILED event and its dead letter are written together.
  */
 #include "store/sqlite/sqlite.h"

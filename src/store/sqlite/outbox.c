@@ -3,7 +3,8 @@
  *
  * - SQLite has one writer at a time, so commit order is the order of seq, and every number at or
  *   below the highest one seen is visible or never will be.
- * - The run of the table leaves the exceptions out; they come by their own way, when they are due.
+ * - The run of the table leaves the exceptions out; they are read on their own when they are
+ *   due.
  */
 #include "store/sqlite/sqlite.h"
 

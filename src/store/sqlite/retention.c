@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Removing what is old enough, a bounded part of the tables at a time, so that writers wait for a
- * moment at most.
+/* Removing what is old enough, a bounded part of the tables at a time, so that writers wait
+ * briefly.
  *
  * - Only settled rows, finished claims and dead letters without followers go (sql/retention.c).
  * - An event goes by when it was committed, not by its own time. The boundary that is recorded is

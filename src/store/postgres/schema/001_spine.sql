@@ -95,7 +95,7 @@ BEFORE UPDATE OF seq, id, aggregate_type, aggregate_id, event_type, topic, routi
 FOR EACH STATEMENT EXECUTE FUNCTION semel_outbox_refuse_change();
 
 -- Rings only while a relay sleeps. A sleeper holds the lock, or waits for it, alone; whoever gets
--- it shared has been seen by the sleeper's last look. A transaction that rings cannot be prepared for
+-- it shared has been seen by the relay's last read. A transaction that rings cannot be prepared for
 -- a commit in two phases: who does that sets semel.ring to off, and leaves it to the relay's polling.
 CREATE FUNCTION semel_outbox_ring() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -196,7 +196,7 @@ END $$;
 
 -- Forgets one whole week that has a partition of its own; NULL: its lock was not to be had at once.
 -- Claims at work move to the default one. The rows are counted before: while the lock is held there
--- is nothing to do but to look for claims at work, which have an index.
+-- is nothing to do but to find claims at work, which have an index.
 CREATE FUNCTION semel_inbox_drop(name text) RETURNS bigint
 LANGUAGE plpgsql SET lock_timeout = '500ms' AS $$
 DECLARE
@@ -398,7 +398,7 @@ BEGIN
 	RETURN FOUND;
 END $$;
 
--- Whoever calls them, with whatever search_path: they look nowhere but where the tables are.
+-- Whoever calls them, with whatever search_path: they resolve names only where the tables are.
 DO $$
 DECLARE
 	name text;

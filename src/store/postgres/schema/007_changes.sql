@@ -79,6 +79,6 @@ CREATE INDEX semel_outbox_exception_aggregate
 
 -- ---- the publication that the change stream came through -----------------------------------------
 
--- What it is known by in the catalogues, at the last look: what another one may have left out is
+-- What it is known by in the catalogues, at the last inspection: what another one may have left out is
 -- polled. NULL: not known.
 ALTER TABLE semel_slot ADD COLUMN publication text;

@@ -18,7 +18,7 @@
 -- 5. `semel init` refuses to work where somebody else has overloads of PostgreSQL's functions or
 --    operators in the search_path. `semel doctor` tells who may create in the schema of the tables.
 
--- The table of its name was an argument, and was looked for with our search_path.
+-- The table of its name was an argument, and was resolved with our search_path.
 DROP FUNCTION IF EXISTS semel_adopt(text, json, boolean);
 
 -- Consumers that are at work go on as before: whoever may insert claims may have a week made.

@@ -110,7 +110,7 @@ BEGIN
 END $$),
 
 -- Rings only while a relay sleeps. A sleeper holds the lock, or waits for it, alone; whoever gets
--- it shared has been seen by the sleeper's last look. A transaction that rings cannot be prepared
+-- it shared has been seen by the relay's last read. A transaction that rings cannot be prepared
 -- for a commit in two phases: who does that sets semel.ring to off, and leaves it to the polling.
 ('semel_outbox_ring()', 'semel_outbox_ring()', 'hot', 'RETURNS trigger LANGUAGE plpgsql', $$
 BEGIN
@@ -316,8 +316,8 @@ END $$),
 -- Makes every insert into a foreign outbox an event of ours, in the same transaction. Such tables
 -- are often emptied by whoever fills them; a trigger sees the row all the same, and no log has to be
 -- kept for a reader that may be away.
--- The trigger's function is written for the table, once, so that a row costs one insert and no look
--- at a mapping. It runs with the rights of its owner: the application needs none on our tables. And
+-- The trigger's function is written for the table, once, so that a row costs one insert and no
+-- read of a mapping. It runs with the rights of its owner: the application needs none on our tables. And
 -- nobody else may call it: on a table of his own it would publish what he likes.
 ('semel_adopt(source regclass, foreign_table text, mapping json, existing boolean)',
 'semel_adopt(regclass, text, json, boolean)', 'caller', 'RETURNS boolean LANGUAGE plpgsql', $$
