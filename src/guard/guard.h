@@ -19,7 +19,7 @@
  * - semel_inbox_try_claim*: joins a transaction that is the application's own.
  * - verify: streams all ids of a scope in their order past the outbox's; no guard elsewhere could.
  * - trace: shows the rows of the store as they are.
- * - prune, and doctor's findings about retention: they keep house for the tables.
+ * - prune, and doctor's findings about retention: they maintain the tables.
  *
  * Threads: one guard belongs to the thread of its store.
  * Every driver passes tests/contract/guard_suite.c.

@@ -84,8 +84,8 @@ enum semel_state semel_state_of(const struct semel_state_facts *facts);
 semel_status semel_state_check(enum semel_state from, enum semel_state to, enum semel_actor by,
 			       semel_error *error);
 
-/* The one way in which a hold changes. from: as hold_get or states_look has just read and locked it
- * in this transaction; to->state NONE removes it. INTERNAL as above. */
+/* The one way in which a hold changes. from: as holds->get or holds->states_read has just read and
+ * locked it in this transaction; to->state NONE removes it. INTERNAL as above. */
 semel_status semel_hold_move(semel_tx tx, struct semel_text scope, const struct semel_hold *from,
 			     const struct semel_hold *to, enum semel_actor by, semel_error *error);
 /* The same for a key that was not held a moment ago, and has no row to lock; *added_out false: it
@@ -103,7 +103,7 @@ enum semel_authority {
 	SEMEL_AUTHORITY_SUPERSEDED /* a letter accounts for the event: the copy is dropped */
 };
 
-/* Pure. answer: what states_look found; copy_replay: the number that the copy carries. */
+/* Pure. answer: what holds->states_read found; copy_replay: the number that the copy carries. */
 enum semel_authority semel_letter_authority(const struct semel_state_result *answer,
 					    uint32_t copy_replay);
 
