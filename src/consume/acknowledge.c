@@ -193,13 +193,21 @@ struct acks {
 	uint32_t count;
 };
 
-static semel_status prepare_ack(struct semel_consumer *consumer, struct semel_item *item,
-				struct acks *acks, semel_error *error)
+static semel_status send_copies(struct semel_consumer *consumer, struct semel_item *item,
+				semel_error *error)
 {
 	semel_status status = send_copy_or_give_up(consumer, item, error);
 
-	if (status == SEMEL_OK)
-		status = publish_dead_letter(consumer, item, error);
+	if (status != SEMEL_OK)
+		return status;
+	return publish_dead_letter(consumer, item, error);
+}
+
+static semel_status prepare_ack(struct semel_consumer *consumer, struct semel_item *item,
+				struct acks *acks, semel_error *error)
+{
+	semel_status status = send_copies(consumer, item, error);
+
 	if (defer_if_blocked(consumer, item, status))
 		return SEMEL_OK;
 	if (!item->entry_id.data && !item->detached)

@@ -4,23 +4,144 @@
  * - A dead letter decides first: a copy of an event that awaits an operator's decision, or was
  *   discarded, is superseded; one whose run an operator has authorised goes on, whatever its own
  *   replay number.
- * - Then the order of its key decides (order.c), then the claim.
+ * - Then the order of its key decides, then the claim.
  * - A duplicate is skipped only when the claim proves that the event was processed.
  * - Claimed and not finished: its owner is running it (the copy is deferred) or died. A dead
- * owner's claim is taken over when the claim is to commit with the effect, and is in doubt when it
- * is separate.
+ *   owner's claim is taken over when the claim is to commit with the effect, and is in doubt when
+ *   it is separate.
  * - A broken event waits for its turn like any other, and becomes a dead letter then.
  * - A deferred item defers the later ones of its key in the same batch.
+ *
+ * The order:
+ * - An event behind a held one of its key is parked, in the transaction that saw it.
+ * - The head of a hold passes: it is what the others wait for. A copy of it that is older than the
+ *   hold (its consumer died between scheduling the retry and the ack) does not run; it is sent back
+ *   for the rest of the delay.
+ * - In strict order an event whose predecessor is not settled is parked behind a gap, for a bounded
+ *   time.
+ * - What total order holds is stored under the key of its topic, everything else under that of its
+ *   aggregate. A consumer that reads holds of one kind of key only would let events pass those held
+ *   under the other. So after a change of the order it does not start before those are gone.
  */
 #include "base/error.h"
 #include "consume/claims.h"
 #include "consume/consumer.h"
-#include "consume/order.h"
 #include "fault/plant.h"
 
 #include <string.h>
 
 #define DEFERRED_MS 200
+
+/* ---- the order of its key -------------------------------------------------------------------- */
+
+/* The head itself: is this copy the one that its hold is waiting for? */
+static void admit_head(struct semel_consumer *consumer, struct semel_item *item,
+		       const struct semel_hold *hold)
+{
+	item->head = true;
+	if (hold->state == SEMEL_HOLD_RETRY && item->delivery->metadata.attempt < hold->attempts) {
+		int64_t remaining_ms = hold->due_ms - semel_now_ms(consumer->env);
+		item->runs = hold->attempts;
+		item->delay_ms = remaining_ms > 0 ? remaining_ms : 0;
+		semel_item_move(item, SEMEL_ITEM_RETRYING);
+	}
+	item->may_overtake = item->state == SEMEL_ITEM_UNDECIDED;
+}
+
+static semel_status park(struct semel_consumer *consumer, struct semel_item *item,
+			 struct semel_text behind, semel_error *error)
+{
+	semel_item_move(item, SEMEL_ITEM_PARKED);
+	return semel_item_park(consumer, item, behind, error);
+}
+
+/* Settled, or about to be in this transaction. */
+static semel_status is_predecessor_settled(struct semel_consumer *consumer,
+					   const struct semel_item *items, uint32_t at,
+					   bool *settled_out, semel_error *error)
+{
+	struct semel_text previous = items[at].delivery->metadata.previous;
+
+	*settled_out = true;
+	if (!previous.data || items[at].delivery->metadata.replay > 0 || items[at].runs > 0)
+		return SEMEL_OK;
+	for (uint32_t i = 0; i < at; i++)
+		if (items[i].state == SEMEL_ITEM_UNDECIDED &&
+		    semel_text_equal(items[i].delivery->event.id, previous))
+			return SEMEL_OK;
+	return semel_claims_is_settled(consumer, previous, settled_out, error);
+}
+
+static semel_status wait_for_predecessor(struct semel_consumer *consumer, struct semel_item *item,
+					 const struct semel_hold *found, semel_error *error)
+{
+	const struct semel_store_driver *driver = consumer->store->driver;
+	struct semel_hold gap = {
+		.aggregate_type = item->key.type,
+		.aggregate_id = item->key.id,
+		.head_id = item->delivery->metadata.previous,
+		.state = SEMEL_HOLD_GAP,
+		.due_ms = semel_now_ms(consumer->env) + consumer->config.options.strict_wait_ms,
+	};
+
+	if (found->state == SEMEL_HOLD_NONE) {
+		semel_status status =
+			semel_hold_move(driver->tx(consumer->store), consumer->config.scope, found,
+					&gap, SEMEL_BY_CONSUMER, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return park(consumer, item, gap.head_id, error);
+}
+
+/* The item stays UNDECIDED (it may run), or is deferred, parked or sent back. hold: of its key, as
+ * just read. */
+static semel_status apply_order(struct semel_consumer *consumer, struct semel_item *items,
+				uint32_t at, const struct semel_hold *hold, semel_error *error)
+{
+	struct semel_item *item = &items[at];
+	bool settled = true;
+
+	if (consumer->config.options.order == SEMEL_ORDER_STRICT) {
+		semel_status status = is_predecessor_settled(consumer, items, at, &settled, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	if ((hold->state == SEMEL_HOLD_RETRY || hold->state == SEMEL_HOLD_DEAD) &&
+	    semel_text_equal(hold->head_id, item->delivery->event.id)) {
+		admit_head(consumer, item, hold);
+		return SEMEL_OK;
+	}
+	if (hold->state == SEMEL_HOLD_NONE || hold->state == SEMEL_HOLD_GAP) {
+		item->head = hold->state == SEMEL_HOLD_GAP; /* done, it releases the others */
+		return settled ? SEMEL_OK : wait_for_predecessor(consumer, item, hold, error);
+	}
+	if (consumer->config.options.order == SEMEL_ORDER_TOTAL) {
+		semel_item_move(item, SEMEL_ITEM_DEFERRED);
+		return SEMEL_OK;
+	}
+	return park(consumer, item, hold->head_id, error);
+}
+
+semel_status semel_order_check_mode(struct semel_consumer *consumer, semel_error *error)
+{
+	const struct semel_store_driver *driver = consumer->store->driver;
+	const char *scope = semel_text_shown(consumer->config.scope);
+	bool total = consumer->config.options.order == SEMEL_ORDER_TOTAL, other = false;
+	semel_status status = driver->holds->has_other_kind(
+		driver->tx(consumer->store), consumer->config.scope, total, &other, error);
+
+	if (status != SEMEL_OK || !other || SEMEL_PLANTED("order-changed-unchecked"))
+		return status;
+	return semel_error_set(
+		error, SEMEL_CONFIG,
+		"%s still holds %s from consuming with another order (consume with --order %s "
+		"until a drain ends, replay or discard what semel dlq list --scope %s shows, then "
+		"change "
+		"the order)",
+		scope, total ? "single aggregates" : "a whole topic", total ? "aggregate" : "total",
+		scope);
+}
 
 /* ---- what the store has about it ------------------------------------------------------------- */
 
@@ -65,7 +186,7 @@ static semel_status apply_state(struct semel_consumer *consumer, struct semel_it
 	}
 	if (item->entry_id.data || !semel_item_can_hold(item))
 		return SEMEL_OK;
-	return semel_order_apply(consumer, items, at, &found->hold, error);
+	return apply_order(consumer, items, at, &found->hold, error);
 }
 
 /* A follower that was read in an earlier transaction may have been settled since. */
@@ -234,19 +355,11 @@ static semel_status apply_claim(struct semel_consumer *consumer, struct semel_it
 	return semel_error_set(error, SEMEL_INTERNAL, "the guard returned an unknown result");
 }
 
-static bool any_deferred(const struct semel_item *items, uint32_t count)
-{
-	for (uint32_t i = 0; i < count; i++)
-		if (items[i].state == SEMEL_ITEM_DEFERRED)
-			return true;
-	return false;
-}
-
 static semel_status claim_undecided(struct semel_consumer *consumer, struct semel_item *items,
 				    uint32_t count, struct semel_arena *arena, semel_error *error)
 {
 	struct semel_claim_result *found = NULL;
-	bool deferred = any_deferred(items, count);
+	bool deferred = semel_items_any_deferred(items, count);
 	semel_status status = semel_claims_make(consumer, items, count, arena, &found, error);
 
 	if (status != SEMEL_OK || !found)
@@ -273,8 +386,10 @@ static semel_status claim_undecided(struct semel_consumer *consumer, struct seme
 /* ---- all together ---------------------------------------------------------------------------- */
 
 /* Without claims: what nothing else decided may run, but not behind a deferred sibling. */
-static void admit_undecided(struct semel_item *items, uint32_t count, bool deferred)
+static void admit_undecided(struct semel_item *items, uint32_t count)
 {
+	bool deferred = semel_items_any_deferred(items, count);
+
 	for (uint32_t i = 0; i < count; i++)
 		if (items[i].state == SEMEL_ITEM_UNDECIDED)
 			semel_item_move(&items[i],
@@ -283,17 +398,25 @@ static void admit_undecided(struct semel_item *items, uint32_t count, bool defer
 						: SEMEL_ITEM_ADMITTED);
 }
 
-semel_status semel_admit(struct semel_consumer *consumer, struct semel_item *items, uint32_t count,
-			 struct semel_arena *arena, semel_error *error)
+static semel_status decide(struct semel_consumer *consumer, struct semel_item *items,
+			   uint32_t count, struct semel_arena *arena, semel_error *error)
 {
 	semel_status status = check_states(consumer, items, count, arena, error);
 
-	if (status == SEMEL_OK && semel_consumer_claims(consumer))
-		status = claim_undecided(consumer, items, count, arena, error);
-	bool deferred = any_deferred(items, count);
-	if (status == SEMEL_OK)
-		admit_undecided(items, count, deferred);
-	if (deferred)
+	if (status != SEMEL_OK)
+		return status;
+	if (semel_consumer_claims(consumer))
+		return claim_undecided(consumer, items, count, arena, error);
+	admit_undecided(items, count);
+	return SEMEL_OK;
+}
+
+semel_status semel_admit(struct semel_consumer *consumer, struct semel_item *items, uint32_t count,
+			 struct semel_arena *arena, semel_error *error)
+{
+	semel_status status = decide(consumer, items, count, arena, error);
+
+	if (semel_items_any_deferred(items, count))
 		semel_intake_defer(&consumer->intake, semel_steady_ms(consumer->env) + DEFERRED_MS);
 	return status;
 }

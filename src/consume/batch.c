@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "consume/consumer.h"
-#include "consume/handler_inside.h"
 #include "fault/failpoint.h"
 #include "fault/plant.h"
 
@@ -109,11 +108,13 @@ static semel_status run_in_one_transaction(struct semel_consumer *consumer,
 	if (SEMEL_PLANTED("ack-before-commit"))
 		(void)semel_acknowledge_all(consumer, items, count, error);
 	status = semel_consumer_commit(consumer, error);
-	if (status == SEMEL_OK && any_done(items, count))
+	*effect_failed_out = semel_batch_is_verdict(status);
+	if (status != SEMEL_OK)
+		return status;
+	if (any_done(items, count))
 		semel_breaker_report(&consumer->breaker, SEMEL_OK, NULL,
 				     semel_steady_ms(consumer->env), 0);
-	*effect_failed_out = semel_batch_is_verdict(status);
-	return status;
+	return SEMEL_OK;
 
 roll_back:
 	semel_consumer_rollback(consumer);
@@ -152,14 +153,36 @@ static semel_status is_behind(struct semel_consumer *consumer, const struct seme
 	return SEMEL_OK;
 }
 
-semel_status semel_batch_defer_if_behind(struct semel_consumer *consumer, struct semel_item *items,
-					 uint32_t at, bool *deferred_out, semel_error *error)
+static semel_status may_run(struct semel_consumer *consumer, struct semel_item *items, uint32_t at,
+			    bool *may_out, semel_error *error)
 {
-	semel_status status = is_behind(consumer, items, at, deferred_out, error);
+	bool behind = false;
 
-	if (*deferred_out)
+	*may_out = false;
+	if (items[at].state != SEMEL_ITEM_UNDECIDED || waits_for_sibling(items, at))
+		return SEMEL_OK;
+	semel_status status = is_behind(consumer, items, at, &behind, error);
+	if (behind)
 		semel_item_move(&items[at], SEMEL_ITEM_DEFERRED);
+	*may_out = !behind;
 	return status;
+}
+
+semel_status semel_batch_run_in_order(struct semel_consumer *consumer, struct semel_item *items,
+				      uint32_t count, semel_run_item run, semel_error *error)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		bool may = false;
+		semel_status status = may_run(consumer, items, i, &may, error);
+		if (status != SEMEL_OK)
+			return status;
+		if (!may)
+			continue;
+		status = run(consumer, &items[i], error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return SEMEL_OK;
 }
 
 bool semel_batch_has_ended_transaction(struct semel_consumer *consumer, struct semel_item *item,
@@ -242,8 +265,8 @@ static semel_status run_one(struct semel_consumer *consumer, struct semel_item *
 	return semel_settle_failed(consumer, item, 0, consumer->arena, error);
 }
 
-static semel_status run_behind_savepoint(struct semel_consumer *consumer, struct semel_item *item,
-					 semel_error *error)
+semel_status semel_batch_run_one(struct semel_consumer *consumer, struct semel_item *item,
+				 semel_error *error)
 {
 	semel_status status = driver_of(consumer)->savepoint(consumer->store, error);
 	if (status != SEMEL_OK)
@@ -252,26 +275,6 @@ static semel_status run_behind_savepoint(struct semel_consumer *consumer, struct
 	if (status != SEMEL_OK)
 		return status;
 	return driver_of(consumer)->release(consumer->store, error);
-}
-
-semel_status semel_batch_run_each(struct semel_consumer *consumer, struct semel_item *items,
-				  uint32_t count, semel_error *error)
-{
-	for (uint32_t i = 0; i < count; i++) {
-		bool deferred = false;
-		if (items[i].state != SEMEL_ITEM_UNDECIDED || waits_for_sibling(items, i))
-			continue;
-		semel_status status =
-			semel_batch_defer_if_behind(consumer, items, i, &deferred, error);
-		if (status != SEMEL_OK)
-			return status;
-		if (deferred)
-			continue;
-		status = run_behind_savepoint(consumer, &items[i], error);
-		if (status != SEMEL_OK)
-			return status;
-	}
-	return SEMEL_OK;
 }
 
 /* ---- passes ---------------------------------------------------------------------------------- */
@@ -298,7 +301,7 @@ static semel_status run_transaction(struct semel_consumer *consumer, struct seme
 	if (status != SEMEL_OK)
 		return status;
 
-	status = semel_batch_run_each(consumer, items, count, error);
+	status = semel_batch_run_in_order(consumer, items, count, semel_batch_run_one, error);
 	if (status != SEMEL_OK)
 		goto roll_back;
 	if (count == 1) {
@@ -335,12 +338,15 @@ static semel_status run_pass(struct semel_consumer *consumer, struct semel_item 
 	return SEMEL_OK;
 }
 
-static semel_status run_one_alone(struct semel_consumer *consumer, struct semel_item *item,
-				  semel_error *error)
+/* In a transaction of its own. */
+static semel_status run_alone(struct semel_consumer *consumer, struct semel_item *item,
+			      semel_error *error)
 {
 	bool refused = false;
-	semel_status status = semel_crash_recovery_before_run(consumer, item, error);
 
+	if (semel_wake_is_notified(consumer->wake))
+		return SEMEL_OK;
+	semel_status status = semel_crash_recovery_before_run(consumer, item, error);
 	if (status != SEMEL_OK)
 		return status;
 	status = run_pass(consumer, item, 1, &refused, error);
@@ -352,29 +358,6 @@ static semel_status run_one_alone(struct semel_consumer *consumer, struct semel_
 			return status;
 	}
 	return semel_acknowledge_all(consumer, item, 1, error);
-}
-
-/* Each in a transaction of its own, in their order. */
-static semel_status run_alone(struct semel_consumer *consumer, struct semel_item *items,
-			      uint32_t count, semel_error *error)
-{
-	for (uint32_t i = 0; i < count; i++) {
-		bool deferred = false;
-		if (semel_wake_is_notified(consumer->wake))
-			return SEMEL_OK;
-		if (items[i].state != SEMEL_ITEM_UNDECIDED || waits_for_sibling(items, i))
-			continue;
-		semel_status status =
-			semel_batch_defer_if_behind(consumer, items, i, &deferred, error);
-		if (status != SEMEL_OK)
-			return status;
-		if (deferred)
-			continue;
-		status = run_one_alone(consumer, &items[i], error);
-		if (status != SEMEL_OK)
-			return status;
-	}
-	return SEMEL_OK;
 }
 
 /* How many are to be run again; *delay_ms_out: when. */
@@ -416,8 +399,9 @@ static semel_status run_with_savepoints(struct semel_consumer *consumer, struct 
 			semel_wake_sleep(consumer->wake, delay_ms);
 		if (semel_wake_is_notified(consumer->wake))
 			return SEMEL_OK; /* not acked: they come again */
-		semel_status status = alone ? run_alone(consumer, items, count, error)
-					    : run_pass(consumer, items, count, &alone, error);
+		semel_status status =
+			alone ? semel_batch_run_in_order(consumer, items, count, run_alone, error)
+			      : run_pass(consumer, items, count, &alone, error);
 		if (status != SEMEL_OK)
 			return status;
 		if (!alone) {
@@ -462,10 +446,11 @@ semel_status semel_batch_process(struct semel_consumer *consumer, struct semel_i
 	if (any_broken(items, count) || consumer->recovery.active)
 		return run_with_savepoints(consumer, items, count, error);
 	semel_status status = run_in_one_transaction(consumer, items, count, &effect_failed, error);
-	if (status == SEMEL_OK)
-		return semel_acknowledge_all(consumer, items, count, error);
-	if (!effect_failed)
+	if (effect_failed) {
+		reset_items(items, count);
+		return run_with_savepoints(consumer, items, count, error);
+	}
+	if (status != SEMEL_OK)
 		return status;
-	reset_items(items, count);
-	return run_with_savepoints(consumer, items, count, error);
+	return semel_acknowledge_all(consumer, items, count, error);
 }

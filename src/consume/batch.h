@@ -17,19 +17,23 @@ semel_status semel_batch_process(struct semel_consumer *consumer, struct semel_i
 				 uint32_t count, semel_error *error);
 
 /* ---- for followers.c, and between the two ---- */
-/* In the open transaction, each item behind a savepoint. */
-semel_status semel_batch_run_each(struct semel_consumer *consumer, struct semel_item *items,
-				  uint32_t count, semel_error *error);
+typedef semel_status (*semel_run_item)(struct semel_consumer *consumer, struct semel_item *item,
+				       semel_error *error);
+
+/* Runs the items that may run now, in their order. Nothing of a key runs behind an item that is not
+ * decided, or was deferred: it is deferred too. But where a topic waits as a whole, the event that
+ * it waits for may stand there. */
+semel_status semel_batch_run_in_order(struct semel_consumer *consumer, struct semel_item *items,
+				      uint32_t count, semel_run_item run, semel_error *error);
+/* In the open transaction, behind a savepoint. */
+semel_status semel_batch_run_one(struct semel_consumer *consumer, struct semel_item *item,
+				 semel_error *error);
 /* The store has refused to commit what it did, alone, and nothing of it happened: its run counts as
  * failed. */
 void semel_batch_commit_refused(struct semel_consumer *consumer, struct semel_item *item,
 				const semel_error *error);
 /* The status of a commit says something about the event: the store refused its effect. */
 bool semel_batch_is_verdict(semel_status status);
-/* Nothing of an item's key runs behind one that was deferred: it is deferred too. But where a topic
- * waits as a whole, the event that it waits for may stand there. */
-semel_status semel_batch_defer_if_behind(struct semel_consumer *consumer, struct semel_item *items,
-					 uint32_t at, bool *deferred_out, semel_error *error);
 /* True: the handler has ended the transaction that it ran in (RAISE(ROLLBACK), OR ROLLBACK, or a
  * COMMIT in a C handler). Savepoint and claim are gone, and so is all that others did in it. The
  * item has status and reason for its dead letter. */

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The calls of handlers outside: started, ended, settled.
- *
- * - A call goes on while the store or the broker is unreachable, and its outcome is kept until it
+/* - A call goes on while the store or the broker is unreachable, and its outcome waits until it
  *   can be committed.
  * - Its claims are renewed meanwhile, so that no other consumer takes them over.
  */
+#include "consume/calls.h"
+
 #include "consume/claims.h"
-#include "consume/consumer.h"
-#include "consume/dispatch_parts.h"
-#include "consume/workers.h"
 #include "observe/log.h"
 
 #include <assert.h>
@@ -19,13 +16,13 @@
 /* ---- ended calls ----------------------------------------------------------------------------- */
 
 /* What the outcome says about the dependency; once for each call. */
-static void report_outcome(struct semel_consumer *consumer, struct semel_task *task)
+static void report_outcome(struct semel_consumer *consumer, struct semel_calls *calls,
+			   struct semel_task *task)
 {
-	struct semel_dispatch *dispatch = consumer->dispatch;
 	struct semel_outcome *outcome = &task->call.outcome;
 
-	if (dispatch->probe == task)
-		dispatch->probe = NULL;
+	if (calls->probe == task)
+		calls->probe = NULL;
 	if (outcome->is_over)
 		semel_consumer_stop(consumer);
 	if (outcome->is_over || outcome->interrupted)
@@ -33,32 +30,33 @@ static void report_outcome(struct semel_consumer *consumer, struct semel_task *t
 	semel_class class = semel_status_class(outcome->status);
 	if (outcome->timed_out) {
 		outcome->status =
-			semel_timeouts_count(&dispatch->timeouts, task->id_hash, task->call_number,
+			semel_timeouts_count(&calls->timeouts, task->id_hash, task->call_number,
 					     consumer->handler.outside->is_program)
 				? SEMEL_HANDLER_RETRY
 				: SEMEL_OUTAGE;
 	} else if (class == SEMEL_CLASS_OK || class == SEMEL_CLASS_REJECT) {
-		semel_timeouts_answered(&dispatch->timeouts, task->call_number);
-		semel_timeouts_forget(&dispatch->timeouts, task->id_hash);
+		semel_timeouts_answered(&calls->timeouts, task->call_number);
+		semel_timeouts_forget(&calls->timeouts, task->id_hash);
 	}
 	semel_breaker_report(&consumer->breaker, outcome->status, outcome->reason,
 			     semel_steady_ms(consumer->env), semel_random(consumer->env));
 }
 
-void semel_calls_collect(struct semel_consumer *consumer, struct semel_task_list *ended)
+void semel_calls_collect(struct semel_consumer *consumer, struct semel_calls *calls)
 {
-	struct semel_dispatch *dispatch = consumer->dispatch;
 	struct semel_call *call;
 
-	while ((call = semel_workers_take(dispatch->pool)) != NULL) {
+	while ((call = semel_workers_take(calls->pool)) != NULL) {
 		struct semel_task *task = call->user;
 		task->state = SEMEL_TASK_ENDED;
-		dispatch->running--;
-		report_outcome(consumer, task);
+		calls->running--;
+		report_outcome(consumer, calls, task);
 	}
-	for (struct semel_task *task = dispatch->table.first; task; task = task->next)
-		if (task->state == SEMEL_TASK_ENDED || task->state == SEMEL_TASK_COMMIT_UNKNOWN)
-			ended->tasks[ended->count++] = task;
+}
+
+bool semel_calls_timed_out(const struct semel_calls *calls, const struct semel_task *task)
+{
+	return semel_timeouts_has(&calls->timeouts, task->id_hash);
 }
 
 /* ---- settling -------------------------------------------------------------------------------- */
@@ -87,14 +85,19 @@ semel_status semel_calls_settle_failed(struct semel_consumer *consumer, struct s
 	semel_status status =
 		semel_settle_failed(consumer, item, retry_after_ms, consumer->arena, error);
 
+	if (status != SEMEL_OK)
+		return status;
 	/* To be run again here: forget the claim; the next call makes another one. */
-	if (status == SEMEL_OK && semel_consumer_claims(consumer) && !semel_item_is_settled(item))
+	if (semel_consumer_claims(consumer) && !semel_item_is_settled(item)) {
 		status = semel_claims_forget(consumer, item, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
 	if (item->state == SEMEL_ITEM_DEFERRED && item->timed_out)
 		item->delay_ms =
 			semel_backoff_ms(consumer->retry.delayed, 1, semel_random(consumer->env));
 	task->not_before_ms = semel_steady_ms(consumer->env) + item->delay_ms;
-	return status;
+	return SEMEL_OK;
 }
 
 /* Another consumer has taken it over, and its outcome counts. A delivery is redelivered, and its
@@ -111,10 +114,20 @@ static void leave_to_other_consumer(const struct semel_consumer *consumer, struc
 	task->not_before_ms = semel_steady_ms(consumer->env) + RECHECK_MOVED_MS;
 }
 
+static semel_status settle_failure(struct semel_consumer *consumer, struct semel_task *task,
+				   semel_error *error)
+{
+	const struct semel_outcome *outcome = &task->call.outcome;
+
+	task->item.status = outcome->status;
+	task->item.reason = outcome->reason;
+	note_doubt(consumer, task);
+	return semel_calls_settle_failed(consumer, task, outcome->retry_after_ms, error);
+}
+
 semel_status semel_calls_settle(struct semel_consumer *consumer, struct semel_task *task,
 				semel_error *error)
 {
-	const struct semel_outcome *outcome = &task->call.outcome;
 	struct semel_item *item = &task->item;
 	bool owned = true;
 
@@ -131,57 +144,55 @@ semel_status semel_calls_settle(struct semel_consumer *consumer, struct semel_ta
 		leave_to_other_consumer(consumer, task);
 		return SEMEL_OK;
 	}
-	if (outcome->status == SEMEL_OK)
-		return semel_settle_done(consumer, item, consumer->arena, error);
-	item->status = outcome->status;
-	item->reason = outcome->reason;
-	note_doubt(consumer, task);
-	return semel_calls_settle_failed(consumer, task, outcome->retry_after_ms, error);
+	if (task->call.outcome.status != SEMEL_OK)
+		return settle_failure(consumer, task, error);
+	return semel_settle_done(consumer, item, consumer->arena, error);
 }
 
 /* ---- starting -------------------------------------------------------------------------------- */
 
-static void start(struct semel_consumer *consumer, struct semel_task *task)
+static void start(const struct semel_consumer *consumer, struct semel_calls *calls,
+		  struct semel_task *task)
 {
-	struct semel_dispatch *dispatch = consumer->dispatch;
-
 	if (consumer->breaker.state == SEMEL_BREAKER_HALF_OPEN)
-		dispatch->probe = task;
+		calls->probe = task;
 	task->item.runs++;
 	task->call = (struct semel_call){ .event = &task->item.event,
 					  .attempt = task->item.runs,
 					  .user = task };
 	task->state = SEMEL_TASK_RUNNING;
-	task->call_number = semel_timeouts_begin(&dispatch->timeouts);
-	dispatch->running++;
-	bool accepted = semel_workers_submit(dispatch->pool, &task->call);
+	task->call_number = semel_timeouts_begin(&calls->timeouts);
+	calls->running++;
+	bool accepted = semel_workers_submit(calls->pool, &task->call);
 	assert(accepted); /* no more calls run than there are workers */
 	(void)accepted;
 }
 
-void semel_calls_start(struct semel_consumer *consumer, const struct semel_task_list *starting)
+void semel_calls_start(struct semel_consumer *consumer, struct semel_calls *calls,
+		       const struct semel_task_list *starting)
 {
 	int64_t deferred_until_ms = consumer->intake.deferred_until_ms;
 
 	for (uint32_t i = 0; i < starting->count; i++) {
 		struct semel_task *task = starting->tasks[i];
 		if (task->item.state == SEMEL_ITEM_ADMITTED)
-			start(consumer, task);
+			start(consumer, calls, task);
 		else if (task->item.state == SEMEL_ITEM_DEFERRED &&
 			 task->not_before_ms < deferred_until_ms)
 			task->not_before_ms = deferred_until_ms;
 	}
 }
 
-semel_status semel_calls_renew_claims(struct semel_consumer *consumer, semel_error *error)
+semel_status semel_calls_renew_claims(struct semel_consumer *consumer, struct semel_calls *calls,
+				      semel_error *error)
 {
-	struct semel_dispatch *dispatch = consumer->dispatch;
 	int64_t now_ms = semel_steady_ms(consumer->env);
 
-	if (now_ms < dispatch->renew_at_ms || semel_dispatch_call_count(consumer) == 0)
+	if (now_ms < calls->renew_at_ms || semel_dispatch_call_count(consumer) == 0)
 		return SEMEL_OK;
 	semel_status status = semel_claims_renew(consumer, error);
-	if (status == SEMEL_OK)
-		dispatch->renew_at_ms = now_ms + RENEW_MS;
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	calls->renew_at_ms = now_ms + RENEW_MS;
+	return SEMEL_OK;
 }

@@ -4,16 +4,16 @@
  * The way of an item, and the file for each part of it:
  *   loop.c        one step after the other, outages, drain
  *   intake.c      fetch from the broker
- *   admit.c       may it run, and is it ours? (order.c: its ordering key; claims.c: its claim)
+ *   admit.c       may it run, and is it ours? (claims.c: its claim)
  *   batch.c       run it inside the transaction (separate_claim.c: with the claim committed before)
- *   dispatch.c    run it outside, several at a time (task_table.c, schedule.c, calls.c)
+ *   dispatch.c    run it outside, several at a time (task_table.c, calls.c)
  *   settle.c      record what became of it, in the open transaction
  *   acknowledge.c after the commit: delayed copies, acks, logs
  *   followers.c   run what was parked behind it
  *
  * What may be touched here: this room decides; it calls no SQL and no socket, only the seams of
  * store, broker and guard, and takes time and chance from consumer->env. Policies (retry.c,
- * breaker.c, timeouts.c) are pure. The states of an event and the moves between them belong to
+ * breaker.c) are pure. The states of an event and the moves between them belong to
  * src/state; a new way for an item to end needs a row there first. An ack before the commit, or a
  * commit without semel_items_check, breaks the promise.
  *
@@ -26,7 +26,6 @@
 #include "base/owner.h"
 #include "broker/broker.h"
 #include "consume/breaker.h"
-#include "consume/config.h"
 #include "consume/counters.h"
 #include "consume/crash_recovery.h"
 #include "consume/dispatch.h"
@@ -47,6 +46,16 @@
 
 struct semel_unfinished_claim;
 
+/* What it was opened with, complete and copied. Nothing of it changes afterwards. */
+struct semel_consumer_config {
+	semel_consumer_options
+		options; /* with defaults; its texts are the caller's, not to be read */
+	char *store_url, *broker_url;
+	char **topics; /* NULL-ended */
+	struct semel_text scope, handler_version;
+	char *dedup_header, *id_header, *bind;
+};
+
 enum semel_handler_kind {
 	SEMEL_HANDLER_NONE,
 	SEMEL_HANDLER_FUNCTION,
@@ -54,7 +63,7 @@ enum semel_handler_kind {
 	SEMEL_HANDLER_OUTSIDE
 };
 
-/* What runs (handler_choice.c). */
+/* What runs. */
 struct semel_consumer_handler {
 	enum semel_handler_kind kind;
 	semel_handler function;
@@ -84,7 +93,7 @@ struct semel_consumer {
 	char owner[SEMEL_OWNER_SIZE];
 	struct semel_arena *arena; /* of one step */
 
-	/* Connections (connect.c); NULL while they are closed. */
+	/* Connections; NULL while they are closed. */
 	semel_store *store;
 	struct semel_guard *guard;
 	struct semel_broker *broker;
@@ -106,50 +115,15 @@ struct semel_consumer {
 	struct semel_consumer_counters counters;
 };
 
-/* ---- admit.c: in the open transaction. Every UNDECIDED item becomes ADMITTED, or gets the state
- * that it has without a run; those behind an unsettled sibling are deferred. ---- */
-semel_status semel_admit(struct semel_consumer *consumer, struct semel_item *items, uint32_t count,
-			 struct semel_arena *arena, semel_error *error);
-
-/* ---- connect.c ---- */
-/* Opens what is not open: store, guard, broker; and subscribes. */
-semel_status semel_consumer_connect(struct semel_consumer *consumer, semel_error *error);
-/* Closes them. Calls that run go on. */
-void semel_consumer_disconnect(struct semel_consumer *consumer);
-semel_status semel_consumer_begin(struct semel_consumer *consumer, semel_error *error);
-/* With the failpoint after it; what settles items is committed so. */
-semel_status semel_consumer_commit(struct semel_consumer *consumer, semel_error *error);
-semel_status semel_consumer_commit_metered(struct semel_consumer *consumer, semel_error *error);
-void semel_consumer_rollback(struct semel_consumer *consumer);
-
-/* ---- subscription.c ---- */
-semel_status semel_consumer_subscribe(struct semel_consumer *consumer, semel_error *error);
-/* Records the subscription in the store, for operators and for verify. */
-semel_status semel_consumer_register(struct semel_consumer *consumer, semel_error *error);
-
-/* ---- open.c ---- */
-/* Is anything claimed at all? */
-bool semel_consumer_claims(const struct semel_consumer *consumer);
-/* Are claims made as PROCESSED in the effect's transaction? Else first as CLAIMED: the handler is
- * outside, the claim is separate, or the guard is no part of the store's transaction. */
-bool semel_consumer_joins(const struct semel_consumer *consumer);
-/* No second run without an operator. */
-bool semel_consumer_runs_once(const struct semel_consumer *consumer);
-
-/* ---- loop.c: step by step, so that one thread can run many on a clock of its own ---- */
+/* ---- consumer.c ---- */
 /* As semel_consumer_open; env outlives the consumer. */
 semel_status semel_consumer_open_in(const struct semel_env *env,
 				    const semel_consumer_options *options,
 				    semel_consumer **consumer_out, semel_error *error);
-/* Before the first step: connects, and records the subscription. max as in semel_consumer_run. */
-semel_status semel_consumer_prepare(semel_consumer *consumer, uint64_t max, semel_error *error);
-/* One step, asleep only between two runs of a handler at once; what semel_consumer_run and
- * semel_consumer_drain are made of. *busy_out: something was done. *pause_ms_out: 0, or after an
- * outage, which has closed the connections, how long to wait before the next step. */
-semel_status semel_consumer_step(semel_consumer *consumer, bool *busy_out, int64_t *pause_ms_out,
-				 semel_error *error);
+/* How long a run that ends waits for running calls; 10 s unless set. */
+void semel_consumer_set_grace(semel_consumer *consumer, int64_t grace_ms);
 
-/* ---- handler_choice.c: for the program, handlers that are no C functions; copied ---- */
+/* For the program, handlers that are no C functions; copied. */
 semel_status semel_consumer_use_sql(semel_consumer *consumer, const char *const *statements,
 				    size_t count, semel_error *error);
 semel_status semel_consumer_use_outside(semel_consumer *consumer,
@@ -160,8 +134,51 @@ semel_status semel_consumer_use_outside(semel_consumer *consumer,
 semel_status semel_consumer_pass_env(semel_consumer *consumer, const char *const *names,
 				     size_t count, semel_error *error);
 struct semel_upcasters *semel_consumer_upcasters(semel_consumer *consumer);
-void semel_consumer_handler_clear(struct semel_consumer_handler *handler);
-/* How long a run that ends waits for running calls; 10 s unless set. */
-void semel_consumer_set_grace(semel_consumer *consumer, int64_t grace_ms);
+
+/* Is anything claimed at all? */
+bool semel_consumer_claims(const struct semel_consumer *consumer);
+/* Are claims made as PROCESSED in the effect's transaction? Else first as CLAIMED: the handler is
+ * outside, the claim is separate, or the guard is no part of the store's transaction. */
+bool semel_consumer_joins(const struct semel_consumer *consumer);
+/* At most one run: whatever went wrong, it is not repeated without an operator. */
+bool semel_consumer_runs_once(const struct semel_consumer *consumer);
+
+/* Opens what is not open: store, guard, broker; and subscribes. */
+semel_status semel_consumer_connect(struct semel_consumer *consumer, semel_error *error);
+/* Closes them. Calls that run go on. */
+void semel_consumer_disconnect(struct semel_consumer *consumer);
+semel_status semel_consumer_begin(struct semel_consumer *consumer, semel_error *error);
+semel_status semel_consumer_commit_metered(struct semel_consumer *consumer, semel_error *error);
+/* With the failpoint after it; what settles items is committed so. */
+semel_status semel_consumer_commit(struct semel_consumer *consumer, semel_error *error);
+void semel_consumer_rollback(struct semel_consumer *consumer);
+
+/* ---- subscription.c ---- */
+semel_status semel_consumer_subscribe(struct semel_consumer *consumer, semel_error *error);
+/* Records the subscription in the store, for operators and for verify. */
+semel_status semel_consumer_register(struct semel_consumer *consumer, semel_error *error);
+
+/* ---- loop.c: step by step, so that one thread can run many on a clock of its own ---- */
+/* Before the first step: connects, and records the subscription. max as in semel_consumer_run. */
+semel_status semel_consumer_prepare(semel_consumer *consumer, uint64_t max, semel_error *error);
+/* One step, asleep only between two runs of a handler at once; what semel_consumer_run and
+ * semel_consumer_drain are made of. *busy_out: something was done. *pause_ms_out: 0, or after an
+ * outage, which has closed the connections, how long to wait before the next step. */
+semel_status semel_consumer_step(semel_consumer *consumer, bool *busy_out, int64_t *pause_ms_out,
+				 semel_error *error);
+
+/* ---- admit.c, in the open transaction ---- */
+/* Every UNDECIDED item becomes ADMITTED, or gets the state that it has without a run; those behind
+ * an unsettled sibling are deferred. */
+semel_status semel_admit(struct semel_consumer *consumer, struct semel_item *items, uint32_t count,
+			 struct semel_arena *arena, semel_error *error);
+/* CONFIG: the scope holds events of another kind of order than this consumer keeps. */
+semel_status semel_order_check_mode(struct semel_consumer *consumer, semel_error *error);
+
+/* ---- handler_inside.c ---- */
+/* Runs the handler once, in the open transaction, on the event's newest version. item->status has
+ * the result too. */
+semel_status semel_handler_run(struct semel_consumer *consumer, struct semel_item *item,
+			       semel_error *error);
 
 #endif

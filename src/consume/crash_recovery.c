@@ -97,10 +97,11 @@ static semel_status record_run(struct semel_consumer *consumer, const struct sem
 		return status;
 	status = driver->upkeep->running_begin(driver->tx(consumer->store), &running, runs_out,
 					       error);
-	if (status == SEMEL_OK)
-		return driver->commit(consumer->store, error);
-	semel_consumer_rollback(consumer);
-	return status;
+	if (status != SEMEL_OK) {
+		semel_consumer_rollback(consumer);
+		return status;
+	}
+	return driver->commit(consumer->store, error);
 }
 
 static bool is_over(const struct semel_consumer *consumer)

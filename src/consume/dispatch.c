@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Invariants:
- * - A claim is committed before the call, and finished after it, both by this thread.
- * - At most one call per ordering key runs (schedule.c).
+/* - A claim is committed before the call, and finished after it, both by this thread.
+ * - At most one call per ordering key runs, so order holds whatever the concurrency; a slow call
+ *   holds back its own key, not the rest.
  * - One step is one transaction: it settles the calls that ended and admits those that start. If it
  *   fails, every task is as it was, and the next step does it again.
  * - After an outage the delivery of a running call comes again over the new connection, and takes
@@ -10,10 +10,7 @@
 #include "consume/dispatch.h"
 
 #include "base/error.h"
-#include "consume/claims.h"
-#include "consume/consumer.h"
-#include "consume/dispatch_parts.h"
-#include "consume/workers.h"
+#include "consume/calls.h"
 #include "fault/failpoint.h"
 
 #include <poll.h>
@@ -22,7 +19,17 @@
 
 #define TASKS_MIN      64
 #define TASKS_PER_CALL 16
+#define FETCH_MIN      16
+#define FETCH_PER_CALL 4
+#define TASK_BYTES_MAX ((size_t)16 * 1024 * 1024) /* in flight; one fetch may exceed it */
 #define ARENA_BLOCK    (16 * 1024)
+
+struct semel_dispatch {
+	struct semel_calls calls;
+	struct semel_task_table table;
+	struct semel_arena *fetched; /* of one fetch; the table has copies */
+	int64_t fetch_at_ms;         /* steady: not before, after a rewind */
+};
 
 semel_status semel_dispatch_open(struct semel_consumer *consumer, semel_error *error)
 {
@@ -45,10 +52,10 @@ semel_status semel_dispatch_open(struct semel_consumer *consumer, semel_error *e
 	    !semel_task_table_init(&dispatch->table, capacity > TASKS_MIN ? capacity : TASKS_MIN))
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for deliveries");
 	semel_status status = semel_workers_start(handler->outside, &options, concurrency,
-						  &dispatch->pool, error);
+						  &dispatch->calls.pool, error);
 	if (status != SEMEL_OK)
 		return status;
-	semel_wake_watch_fd(consumer->wake, semel_worker_pool_fd(dispatch->pool));
+	semel_wake_watch_fd(consumer->wake, semel_worker_pool_fd(dispatch->calls.pool));
 	return SEMEL_OK;
 }
 
@@ -57,9 +64,9 @@ void semel_dispatch_close(struct semel_consumer *consumer)
 	struct semel_dispatch *dispatch = consumer->dispatch;
 	if (!dispatch)
 		return;
-	if (dispatch->pool)
-		semel_wake_unwatch_fd(consumer->wake, semel_worker_pool_fd(dispatch->pool));
-	semel_worker_pool_free(dispatch->pool);
+	if (dispatch->calls.pool)
+		semel_wake_unwatch_fd(consumer->wake, semel_worker_pool_fd(dispatch->calls.pool));
+	semel_worker_pool_free(dispatch->calls.pool);
 	semel_task_table_clear(&dispatch->table);
 	semel_arena_free(dispatch->fetched);
 	free(dispatch);
@@ -107,7 +114,7 @@ int64_t semel_dispatch_next_ms(const struct semel_consumer *consumer)
 
 void semel_dispatch_wait(const struct semel_consumer *consumer, int64_t wait_ms)
 {
-	struct pollfd ended = { .fd = semel_worker_pool_fd(consumer->dispatch->pool),
+	struct pollfd ended = { .fd = semel_worker_pool_fd(consumer->dispatch->calls.pool),
 				.events = POLLIN };
 
 	poll(&ended, 1, (int)wait_ms);
@@ -116,7 +123,100 @@ void semel_dispatch_wait(const struct semel_consumer *consumer, int64_t wait_ms)
 void semel_dispatch_interrupt(const struct semel_consumer *consumer)
 {
 	if (consumer->dispatch)
-		semel_worker_pool_interrupt(consumer->dispatch->pool);
+		semel_worker_pool_interrupt(consumer->dispatch->calls.pool);
+}
+
+/* ---- which tasks may start ------------------------------------------------------------------- */
+
+/* A topic waits as a whole, and its head comes from the broker in its own place. So what was
+ * fetched is to be delivered again, once the running calls have ended; nothing new is begun until
+ * then. */
+static bool is_rewinding(const struct semel_consumer *consumer)
+{
+	return consumer->config.options.order == SEMEL_ORDER_TOTAL && consumer->intake.has_deferred;
+}
+
+/* A topic waits for its head, and nothing but the head comes a second time. */
+static bool may_overtake(const struct semel_consumer *consumer, const struct semel_task *task)
+{
+	const struct semel_publish_metadata *metadata = &task->delivery.metadata;
+
+	return consumer->config.options.order == SEMEL_ORDER_TOTAL &&
+	       (metadata->replay > 0 || metadata->attempt > 0);
+}
+
+/* An older task of the same key is not done, so this one must wait; one that may overtake waits
+ * only for calls that run. */
+static bool key_waits(const struct semel_consumer *consumer, const struct semel_task *task)
+{
+	bool overtaking = may_overtake(consumer, task);
+	bool older = true;
+
+	for (const struct semel_task *other = consumer->dispatch->table.first; other;
+	     other = other->next) {
+		if (other == task)
+			older = false;
+		else if ((overtaking ? other->state != SEMEL_TASK_WAITING : older) &&
+			 semel_task_same_key(other, task))
+			return true;
+		if (!older && !overtaking)
+			return false;
+	}
+	return false;
+}
+
+static bool may_start(const struct semel_consumer *consumer, const struct semel_task *task)
+{
+	return task->state == SEMEL_TASK_WAITING &&
+	       task->not_before_ms <= semel_steady_ms(consumer->env) && !key_waits(consumer, task);
+}
+
+static bool key_is_chosen(const struct semel_task_list *list, const struct semel_task *task)
+{
+	for (uint32_t i = 0; i < list->count; i++)
+		if (semel_task_same_key(list->tasks[i], task))
+			return true;
+	return false;
+}
+
+/* Which tasks one pass over the table considers. probing: not those that timed out. */
+struct pass {
+	bool overtaking, probing;
+};
+
+static void choose_from(struct semel_consumer *consumer, struct pass pass,
+			struct semel_task_list *list, uint32_t limit)
+{
+	struct semel_dispatch *dispatch = consumer->dispatch;
+
+	for (struct semel_task *task = dispatch->table.first; task && list->count < limit;
+	     task = task->next)
+		if (task->state == SEMEL_TASK_WAITING &&
+		    may_overtake(consumer, task) == pass.overtaking &&
+		    !(pass.probing && semel_calls_timed_out(&dispatch->calls, task)) &&
+		    !key_is_chosen(list, task) && may_start(consumer, task))
+			list->tasks[list->count++] = task;
+}
+
+/* Adds the tasks that may start now. */
+static void choose_tasks(struct semel_consumer *consumer, struct semel_task_list *starting)
+{
+	struct semel_dispatch *dispatch = consumer->dispatch;
+	uint32_t limit = consumer->config.options.concurrency - dispatch->calls.running;
+
+	if (consumer->intake.paused)
+		limit = 0;
+	limit = semel_breaker_allow(&consumer->breaker, limit, semel_steady_ms(consumer->env));
+	bool probing = consumer->breaker.state == SEMEL_BREAKER_HALF_OPEN;
+	if (probing && dispatch->calls.probe)
+		limit = 0;
+	choose_from(consumer, (struct pass){ .overtaking = true, .probing = probing }, starting,
+		    limit);
+	choose_from(consumer, (struct pass){ .probing = probing }, starting, limit);
+	if (!probing)
+		return;
+	choose_from(consumer, (struct pass){ .overtaking = true }, starting, limit);
+	choose_from(consumer, (struct pass){ .overtaking = false }, starting, limit);
 }
 
 /* ---- connections ----------------------------------------------------------------------------- */
@@ -135,7 +235,7 @@ void semel_dispatch_detach(struct semel_consumer *consumer)
 		else
 			task->item.detached = !task->item.entry_id.data;
 	}
-	dispatch->renew_at_ms = 0; /* at once: the leases may have run out */
+	dispatch->calls.renew_at_ms = 0; /* at once: the leases may have run out */
 }
 
 /* The copy of an event whose call runs or has ended: it is settled by that call. */
@@ -168,7 +268,7 @@ static semel_status rewind_broker(struct semel_consumer *consumer, semel_error *
 {
 	struct semel_dispatch *dispatch = consumer->dispatch;
 
-	if (!semel_schedule_is_rewinding(consumer) || semel_dispatch_call_count(consumer) > 0)
+	if (!is_rewinding(consumer) || semel_dispatch_call_count(consumer) > 0)
 		return SEMEL_OK;
 	while (dispatch->table.first)
 		semel_task_table_remove(&dispatch->table, dispatch->table.first);
@@ -179,6 +279,46 @@ static semel_status rewind_broker(struct semel_consumer *consumer, semel_error *
 
 /* ---- fetching -------------------------------------------------------------------------------- */
 
+/* A half-open breaker is tried with an event that has not timed out, if there is one. */
+static bool wants_probe(const struct semel_consumer *consumer)
+{
+	const struct semel_dispatch *dispatch = consumer->dispatch;
+
+	if (dispatch->calls.probe)
+		return false;
+	for (const struct semel_task *task = dispatch->table.first; task; task = task->next)
+		if (!semel_calls_timed_out(&dispatch->calls, task) && may_start(consumer, task))
+			return false;
+	return true;
+}
+
+/* Whole pieces: a fetch for a few is not worth its cost. */
+static uint32_t piece_size(const struct semel_consumer *consumer)
+{
+	uint32_t piece = consumer->config.options.concurrency * FETCH_PER_CALL;
+	uint32_t room = consumer->dispatch->table.capacity - consumer->dispatch->table.count;
+
+	if (piece < FETCH_MIN)
+		piece = FETCH_MIN;
+	return room < piece ? 0 : piece;
+}
+
+/* How many more deliveries may be fetched. */
+static uint32_t wanted_deliveries(struct semel_consumer *consumer)
+{
+	const struct semel_dispatch *dispatch = consumer->dispatch;
+	int64_t now_ms = semel_steady_ms(consumer->env);
+	uint32_t wanted = piece_size(consumer);
+
+	if (dispatch->table.bytes >= TASK_BYTES_MAX || consumer->intake.paused ||
+	    is_rewinding(consumer) || now_ms < dispatch->fetch_at_ms)
+		wanted = 0;
+	wanted = semel_breaker_allow(&consumer->breaker, wanted, now_ms);
+	if (consumer->breaker.state == SEMEL_BREAKER_HALF_OPEN && !wants_probe(consumer))
+		wanted = 0;
+	return semel_intake_cap(&consumer->intake, wanted, dispatch->table.count);
+}
+
 static semel_status fetch_deliveries(struct semel_consumer *consumer, semel_error *error)
 {
 	struct semel_dispatch *dispatch = consumer->dispatch;
@@ -186,7 +326,7 @@ static semel_status fetch_deliveries(struct semel_consumer *consumer, semel_erro
 	uint32_t count = 0;
 
 	semel_arena_reset(dispatch->fetched);
-	semel_status status = semel_intake_fetch(consumer, semel_schedule_wanted(consumer),
+	semel_status status = semel_intake_fetch(consumer, wanted_deliveries(consumer),
 						 dispatch->fetched, &deliveries, &count, error);
 	if (status != SEMEL_OK)
 		return status;
@@ -209,7 +349,7 @@ static semel_status read_followers(struct semel_consumer *consumer, semel_error 
 
 	uint32_t max = semel_breaker_allow(&consumer->breaker, table->capacity - table->count,
 					   semel_steady_ms(consumer->env));
-	if (max == 0 || consumer->intake.paused || table->bytes >= SEMEL_TASK_BYTES_MAX)
+	if (max == 0 || consumer->intake.paused || table->bytes >= TASK_BYTES_MAX)
 		return SEMEL_OK;
 	semel_arena_reset(dispatch->fetched);
 	semel_status status =
@@ -231,6 +371,20 @@ struct step {
 	bool holds; /* the scope has holds: followers may be ready */
 };
 
+static semel_status settle_failed_upcast(struct semel_consumer *consumer, struct semel_task *task,
+					 const semel_error *said, semel_error *error)
+{
+	struct semel_item *item = &task->item;
+	semel_status status = consumer->store->driver->rollback_to(consumer->store, error);
+
+	if (status != SEMEL_OK)
+		return status;
+	item->event = task->delivery.event;
+	item->runs++;
+	item->reason = semel_arena_printf(consumer->arena, "%s", said->text);
+	return semel_calls_settle_failed(consumer, task, 0, error);
+}
+
 /* The current version of the event, for the call. Behind a savepoint: on some stores an expression
  * that fails dooms the whole transaction. */
 static semel_status upcast(struct semel_consumer *consumer, struct semel_task *task,
@@ -247,17 +401,10 @@ static semel_status upcast(struct semel_consumer *consumer, struct semel_task *t
 		return status;
 	item->status = semel_upcasters_apply(consumer->handler.upcasters, consumer->store,
 					     &item->event, task->arena, &said);
-	if (item->status == SEMEL_OK) {
-		task->upcast = true;
-		return driver->release(consumer->store, error);
-	}
-	status = driver->rollback_to(consumer->store, error);
-	if (status != SEMEL_OK)
-		return status;
-	item->event = task->delivery.event;
-	item->runs++;
-	item->reason = semel_arena_printf(consumer->arena, "%s", said.text);
-	return semel_calls_settle_failed(consumer, task, 0, error);
+	if (item->status != SEMEL_OK)
+		return settle_failed_upcast(consumer, task, &said, error);
+	task->upcast = true;
+	return driver->release(consumer->store, error);
 }
 
 static semel_status admit(struct semel_consumer *consumer, struct semel_task *task,
@@ -441,7 +588,7 @@ static bool is_ending(const struct semel_consumer *consumer)
 static semel_status fetch(struct semel_consumer *consumer, struct step *step, semel_error *error)
 {
 	const struct semel_store_driver *driver = consumer->store->driver;
-	semel_status status = semel_calls_renew_claims(consumer, error);
+	semel_status status = semel_calls_renew_claims(consumer, &consumer->dispatch->calls, error);
 
 	if (status != SEMEL_OK)
 		return status;
@@ -452,6 +599,17 @@ static semel_status fetch(struct semel_consumer *consumer, struct step *step, se
 		return status;
 	return driver->holds->has_any(driver->tx(consumer->store), consumer->config.scope,
 				      &step->holds, error);
+}
+
+/* Adds the tasks whose calls have ended and are not settled. */
+static void collect_ended(struct semel_consumer *consumer, struct semel_task_list *ended)
+{
+	struct semel_dispatch *dispatch = consumer->dispatch;
+
+	semel_calls_collect(consumer, &dispatch->calls);
+	for (struct semel_task *task = dispatch->table.first; task; task = task->next)
+		if (task->state == SEMEL_TASK_ENDED || task->state == SEMEL_TASK_COMMIT_UNKNOWN)
+			ended->tasks[ended->count++] = task;
 }
 
 /* tasks NULL: no memory. */
@@ -473,15 +631,15 @@ semel_status semel_dispatch_step(struct semel_consumer *consumer, bool *busy_out
 	semel_status status = fetch(consumer, &step, error);
 	if (status != SEMEL_OK)
 		return status;
-	semel_calls_collect(consumer, &step.ended);
-	if (!is_ending(consumer) && !semel_schedule_is_rewinding(consumer))
-		semel_schedule_choose(consumer, &step.starting);
+	collect_ended(consumer, &step.ended);
+	if (!is_ending(consumer) && !is_rewinding(consumer))
+		choose_tasks(consumer, &step.starting);
 	if (step.ended.count == 0 && step.starting.count == 0 && !step.holds)
 		return SEMEL_OK;
 	status = run_transaction(consumer, &step, error);
 	if (status != SEMEL_OK)
 		return status;
-	semel_calls_start(consumer, &step.starting);
+	semel_calls_start(consumer, &consumer->dispatch->calls, &step.starting);
 	*busy_out = step.ended.count > 0 || step.starting.count > 0;
 	status = acknowledge_step(consumer, &step, error);
 	if (status != SEMEL_OK)

@@ -99,7 +99,7 @@ static bool is_withheld(const char *entry, const char *const *passed)
 	return false;
 }
 
-static bool keep(struct semel_environment *environment, const char *entry)
+static bool add_entry(struct semel_environment *environment, const char *entry)
 {
 	char *copy = semel_arena_printf(environment->own, "%s", entry);
 	environment->list[environment->own_count++] = copy;
@@ -115,13 +115,13 @@ static bool add_withheld_notice(struct semel_environment *environment, const cha
 				continue;
 			char *notice = semel_arena_printf(environment->event, "SEMEL_WITHHELD=%s",
 							  stores[i]);
-			return notice != NULL && keep(environment, notice);
+			return notice != NULL && add_entry(environment, notice);
 		}
 	return true;
 }
 
-static bool keep_own(struct semel_environment *environment, const char *scope,
-		     const char *const *passed)
+static bool add_own(struct semel_environment *environment, const char *scope,
+		    const char *const *passed)
 {
 	size_t count = 0;
 	while (environ != NULL && environ[count] != NULL)
@@ -132,14 +132,14 @@ static bool keep_own(struct semel_environment *environment, const char *scope,
 		return false;
 	for (size_t i = 0; i < count; i++)
 		if (!is_event_variable(environ[i]) && !is_withheld(environ[i], passed) &&
-		    !keep(environment, environ[i]))
+		    !add_entry(environment, environ[i]))
 			return false;
 	if (!add_withheld_notice(environment, passed))
 		return false;
 	if (scope == NULL)
 		return true;
 	char *entry = semel_arena_printf(environment->event, "%s=%s", names[SCOPE], scope);
-	return entry != NULL && keep(environment, entry);
+	return entry != NULL && add_entry(environment, entry);
 }
 
 struct semel_environment *semel_environment_new(const char *scope, const char *const *passed)
@@ -150,7 +150,7 @@ struct semel_environment *semel_environment_new(const char *scope, const char *c
 	environment->own = semel_arena_new(4096);
 	environment->event = semel_arena_new(4096);
 	if (environment->own != NULL && environment->event != NULL &&
-	    keep_own(environment, scope, passed))
+	    add_own(environment, scope, passed))
 		return environment;
 	semel_environment_free(environment);
 	return NULL;

@@ -5,7 +5,6 @@
 #include "consume/batch.h"
 #include "consume/claims.h"
 #include "consume/consumer.h"
-#include "consume/order.h"
 #include "observe/log.h"
 
 #define RELEASED_MAX       64
@@ -165,27 +164,20 @@ static semel_status read_round(struct semel_consumer *consumer, struct rounds *r
 				    consumer->arena, &rounds->items, &rounds->count, error);
 }
 
-static bool any_deferred(const struct semel_item *items, uint32_t count)
-{
-	for (uint32_t i = 0; i < count; i++)
-		if (items[i].state == SEMEL_ITEM_DEFERRED)
-			return true;
-	return false;
-}
-
 /* A handler that ended the transaction undid the earlier rounds; it can be identified only when it
  * runs in the first one. */
 static bool has_room(const struct semel_consumer *consumer, const struct rounds *rounds)
 {
 	return !consumer->followers.single_round && rounds->total < rounds->max &&
 	       semel_arena_used(consumer->arena) - rounds->start < RELEASED_BYTES_MAX &&
-	       !any_deferred(rounds->items, rounds->count);
+	       !semel_items_any_deferred(rounds->items, rounds->count);
 }
 
 static semel_status run_round(struct semel_consumer *consumer, struct rounds *rounds,
 			      semel_error *error)
 {
-	semel_status status = semel_batch_run_each(consumer, rounds->items, rounds->count, error);
+	semel_status status = semel_batch_run_in_order(consumer, rounds->items, rounds->count,
+						       semel_batch_run_one, error);
 
 	if (status != SEMEL_OK)
 		return status;
@@ -259,7 +251,7 @@ static semel_status handle_refused_commit(struct semel_consumer *consumer,
 	semel_status status = semel_consumer_begin(consumer, error);
 	if (status != SEMEL_OK)
 		return status;
-	status = semel_batch_run_each(consumer, item, 1, error);
+	status = semel_batch_run_one(consumer, item, error);
 	if (status != SEMEL_OK) {
 		semel_consumer_rollback(consumer);
 		return status;
@@ -289,15 +281,15 @@ static semel_status run_released(struct semel_consumer *consumer, struct rounds 
 				 semel_error *error)
 {
 	semel_status status = run_rounds(consumer, rounds, error);
+	bool ended = status == SEMEL_NO_TRANSACTION;
 
-	if (status == SEMEL_OK) {
-		consumer->followers.single_round = false;
-		return commit_rounds(consumer, rounds, error);
-	}
-	semel_consumer_rollback(consumer);
-	if (status != SEMEL_NO_TRANSACTION)
+	if (status != SEMEL_OK)
+		semel_consumer_rollback(consumer);
+	if (status != SEMEL_OK && !ended)
 		return status;
-	consumer->followers.single_round = true;
+	consumer->followers.single_round = ended;
+	if (!ended)
+		return commit_rounds(consumer, rounds, error);
 	return rounds->total > 0
 		       ? SEMEL_OK
 		       : settle_ended_transactions(consumer, rounds->items, rounds->count, error);

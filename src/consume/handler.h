@@ -14,7 +14,8 @@
 
 #include <stdint.h>
 
-#define SEMEL_REASON_MAX 4097 /* the last 4 KiB of a program's stderr */
+#define SEMEL_REASON_MAX      4097 /* the last 4 KiB of a program's stderr */
+#define SEMEL_PROGRAM_REJECTS 65   /* EX_DATAERR: the exit status for "never" */
 
 /* What became of one run. status: OK, HANDLER_RETRY, HANDLER_REJECT, or OUTAGE (it could not be
  * reached; costs no attempt). */
@@ -48,8 +49,7 @@ struct semel_outside_kind {
 	/* Never longer than timeout_ms plus a moment. */
 	void (*run)(struct semel_outside *outside, const struct semel_event *event,
 		    uint32_t attempt, struct semel_outcome *outcome_out);
-	/* From another thread: ends the current run soon (kills the program). May be NULL.
-	 */
+	/* From another thread: ends the current run soon (kills the program). May be NULL. */
 	void (*interrupt)(struct semel_outside *outside);
 	void (*close)(struct semel_outside *outside);
 

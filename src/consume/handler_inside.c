@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One run of a handler inside the transaction, and what a C handler is given besides the event. */
-#include "consume/handler_inside.h"
+#include "consume/consumer.h"
 
 #include "base/error.h"
 #include "base/json.h"
-#include "consume/consumer.h"
 #include "fault/failpoint.h"
 #include "observe/step_timer.h"
 

@@ -41,16 +41,23 @@ static semel_status take_business_key(const struct semel_consumer *consumer,
 	return semel_event_check_storable(header, key, error);
 }
 
+static semel_status check_contract(const struct semel_consumer *consumer, struct semel_item *item,
+				   struct semel_arena *arena, semel_error *error)
+{
+	semel_status status = semel_event_check(&item->delivery->event, error);
+
+	if (status != SEMEL_OK || !consumer->config.dedup_header)
+		return status;
+	return take_business_key(consumer, item, arena, error);
+}
+
 /* A broken event has no claim and no retry; but it waits for its turn in the order. */
 static void inspect(const struct semel_consumer *consumer, struct semel_item *item,
 		    struct semel_arena *arena)
 {
-	const struct semel_event *event = &item->delivery->event;
 	semel_error said = { .status = SEMEL_OK };
 
-	item->broken = semel_event_check(event, &said);
-	if (item->broken == SEMEL_OK && consumer->config.dedup_header)
-		item->broken = take_business_key(consumer, item, arena, &said);
+	item->broken = check_contract(consumer, item, arena, &said);
 	if (item->broken != SEMEL_OK)
 		item->reason = semel_arena_printf(arena, "%s", said.text);
 }
@@ -135,6 +142,14 @@ semel_status semel_item_park(struct semel_consumer *consumer, struct semel_item 
 	entry.reason = SEMEL_TEXT("waits behind an earlier event of its aggregate");
 	return consumer->store->driver->holds->parked_add(
 		consumer->store->driver->tx(consumer->store), &entry, error);
+}
+
+bool semel_items_any_deferred(const struct semel_item *items, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+		if (items[i].state == SEMEL_ITEM_DEFERRED)
+			return true;
+	return false;
 }
 
 bool semel_item_is_behind_deferred(const struct semel_item *items, uint32_t at)

@@ -61,6 +61,7 @@ bool semel_item_same_key(const struct semel_item *left, const struct semel_item 
 bool semel_item_is_settled(const struct semel_item *item);
 /* Can later events be held behind it? Not behind one without an id or an ordering key. */
 bool semel_item_can_hold(const struct semel_item *item);
+bool semel_items_any_deferred(const struct semel_item *items, uint32_t count);
 /* One before it in the list has the same ordering key and was deferred. */
 bool semel_item_is_behind_deferred(const struct semel_item *items, uint32_t at);
 
@@ -70,7 +71,7 @@ void semel_item_reset(struct semel_item *item);
 /* Before a commit. INTERNAL: one of them was moved as no table allows. */
 semel_status semel_items_check(const struct semel_item *items, uint32_t count, semel_error *error);
 
-/* What the store keeps of an item that is parked or given up, but for the reason. Its id is made in
+/* What is stored of an item that is parked or given up, but for the reason. Its id is made in
  * the caller's buffer, which must outlive it. */
 struct semel_dead_entry semel_item_entry(const struct semel_consumer *consumer,
 					 const struct semel_item *item,

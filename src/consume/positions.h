@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Positions in logs that keep no offset for their readers (streams, and partitions whose offsets
- * are kept in the store). The broker reads them through the offset store; the consumer notes what
+/* Positions in logs that have no offset of their readers (streams, and partitions whose offsets
+ * are in the store). The broker reads them through the offset store; the consumer notes what
  * it fetched, writes how far it got in the transaction of the effects, and reports what was
  * acknowledged.
  *

@@ -14,11 +14,9 @@
 #include "consume/batch.h"
 #include "consume/claims.h"
 #include "consume/consumer.h"
-#include "consume/handler_inside.h"
 #include "consume/task_table.h"
 #include "fault/failpoint.h"
 #include "observe/log.h"
-#include "observe/step_timer.h"
 
 #include <stdlib.h>
 
@@ -134,6 +132,15 @@ static semel_status write_claim(struct semel_consumer *consumer, struct semel_it
 	return semel_batch_write_positions(consumer, item, 1, error);
 }
 
+static semel_status commit_with_failpoint(struct semel_consumer *consumer, semel_error *error)
+{
+	semel_status status = driver_of(consumer)->commit(consumer->store, error);
+
+	if (status != SEMEL_OK)
+		return status;
+	return semel_failpoint(SEMEL_FP_CONSUME_AFTER_CLAIM, error);
+}
+
 static semel_status commit_claim(struct semel_consumer *consumer, struct semel_item *item,
 				 semel_error *error)
 {
@@ -145,9 +152,7 @@ static semel_status commit_claim(struct semel_consumer *consumer, struct semel_i
 		semel_consumer_rollback(consumer);
 		return status;
 	}
-	status = driver_of(consumer)->commit(consumer->store, error);
-	if (status == SEMEL_OK)
-		status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_CLAIM, error);
+	status = commit_with_failpoint(consumer, error);
 	if (semel_status_class(status) == SEMEL_CLASS_OUTAGE && item->state == SEMEL_ITEM_ADMITTED)
 		note_unfinished(consumer, item, false);
 	return status;
@@ -161,10 +166,8 @@ static semel_status commit_run(struct semel_consumer *consumer, struct semel_ite
 			       const struct semel_item *ended, bool *in_doubt_out,
 			       semel_error *error)
 {
-	int64_t began_us = semel_step_timer_begin();
-	semel_status status = driver_of(consumer)->commit(consumer->store, error);
+	semel_status status = semel_consumer_commit_metered(consumer, error);
 
-	semel_step_timer_end(SEMEL_TIMED_COMMIT, began_us);
 	*in_doubt_out = status == SEMEL_OUTAGE && item->claim.status == SEMEL_INBOX_PROCESSED;
 	if (semel_batch_is_verdict(status)) {
 		*item = *ended;
@@ -269,8 +272,9 @@ static semel_status run_and_acknowledge(struct semel_consumer *consumer, struct 
 static semel_status claim_and_run(struct semel_consumer *consumer, struct semel_item *item,
 				  semel_error *error)
 {
+	if (semel_wake_is_notified(consumer->wake))
+		return SEMEL_OK;
 	semel_status status = commit_claim(consumer, item, error);
-
 	if (status != SEMEL_OK)
 		return status;
 	return run_and_acknowledge(consumer, item, error);
@@ -279,19 +283,5 @@ static semel_status claim_and_run(struct semel_consumer *consumer, struct semel_
 semel_status semel_batch_claim_first(struct semel_consumer *consumer, struct semel_item *items,
 				     uint32_t count, semel_error *error)
 {
-	for (uint32_t i = 0; i < count; i++) {
-		bool deferred = false;
-		if (semel_wake_is_notified(consumer->wake))
-			return SEMEL_OK;
-		semel_status status =
-			semel_batch_defer_if_behind(consumer, items, i, &deferred, error);
-		if (status != SEMEL_OK)
-			return status;
-		if (deferred)
-			continue;
-		status = claim_and_run(consumer, &items[i], error);
-		if (status != SEMEL_OK)
-			return status;
-	}
-	return SEMEL_OK;
+	return semel_batch_run_in_order(consumer, items, count, claim_and_run, error);
 }

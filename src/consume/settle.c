@@ -223,10 +223,11 @@ semel_status semel_settle_dead_alone(struct semel_consumer *consumer, struct sem
 	if (status != SEMEL_OK)
 		return status;
 	status = semel_settle_dead(consumer, item, consumer->arena, error);
-	if (status == SEMEL_OK)
-		return semel_consumer_commit(consumer, error);
-	semel_consumer_rollback(consumer);
-	return status;
+	if (status != SEMEL_OK) {
+		semel_consumer_rollback(consumer);
+		return status;
+	}
+	return semel_consumer_commit(consumer, error);
 }
 
 /* ---- retries --------------------------------------------------------------------------------- */

@@ -3,8 +3,8 @@
  *
  * - What identifies a claim has to be given: a blank scope or id, no topic or no time is an error,
  *   and no row is written.
- * - The claim is made in the inbox itself and not through a guard: the transaction may be one that
- * the application has borrowed us, which no guard elsewhere could join.
+ * - The claim is made in the inbox itself and not through a guard: the transaction may be the
+ *   application's own, which no guard elsewhere could join.
  * - same-tx joins the caller's transaction and never begins one; the other commits its own.
  */
 #include "base/error.h"
@@ -117,8 +117,9 @@ semel_status semel_inbox_try_claim(semel_store *store, const semel_claim *claim,
 	if (status != SEMEL_OK)
 		return status;
 	status = claim_in(store->driver->tx(store), claim, scope, outcome_out, error);
-	if (status == SEMEL_OK)
-		return store->driver->commit(store, error);
-	store->driver->rollback(store);
-	return status;
+	if (status != SEMEL_OK) {
+		store->driver->rollback(store);
+		return status;
+	}
+	return store->driver->commit(store, error);
 }

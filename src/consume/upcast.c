@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "consume/environment.h"
-#include "consume/program.h"
+#include "consume/handler.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -226,16 +226,15 @@ static semel_status evaluate(const struct step *step, struct applying *applying,
 	semel_status status =
 		store->driver->inbox->evaluate(store, step->target, applying->event,
 					       applying->arena, payload_out, applying->error);
-	if (status == SEMEL_OK && payload_out->data == NULL)
-		return semel_error_set(applying->error, SEMEL_HANDLER_REJECT,
-				       "the expression yields NULL");
 	/* An expression that fails for this event always will; an unreachable store recovers. */
 	if (status == SEMEL_INVALID) {
 		status = SEMEL_HANDLER_REJECT;
 		if (applying->error != NULL)
 			applying->error->status = status;
 	}
-	return status;
+	if (status != SEMEL_OK || payload_out->data != NULL)
+		return status;
+	return semel_error_set(applying->error, SEMEL_HANDLER_REJECT, "the expression yields NULL");
 }
 
 static semel_status take_output(struct semel_child *child, struct applying *applying,

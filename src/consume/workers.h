@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The worker pool that runs a handler outside the transaction: a handler of its own per worker, and
  * calls as jobs. The order of an aggregate is not the pool's business: at most one call per
- * ordering key is submitted at a time (schedule.c).
+ * ordering key is submitted at a time (dispatch.c).
  *
  * Threads: all functions are called from the consumer's thread. A call belongs to the pool between
  * submit and take, and its event must stay unchanged meanwhile.
