@@ -142,7 +142,7 @@ static void print_error(const semel_error *error, semel_status status)
 }
 
 /* What a large batch took is returned to the system at once. */
-static void keep_memory_small(void)
+static void limit_memory(void)
 {
 	mallopt(M_MMAP_THRESHOLD, 64 * 1024);
 	mallopt(M_TRIM_THRESHOLD, 128 * 1024);
@@ -151,7 +151,7 @@ static void keep_memory_small(void)
 
 /* librabbitmq reads headers of tables in tables by recursion, and a frame of them wants 3 MiB.
  * Where stacks are unlimited, threads would get 2. */
-static void keep_stacks_large(void)
+static void enlarge_stacks(void)
 {
 	pthread_attr_t attributes;
 	size_t size = 0;
@@ -166,10 +166,10 @@ int main(int argc, char **argv)
 {
 	static semel_error error; /* large, so not on the stack */
 	open_missing_descriptors();
-	keep_memory_small();
-	keep_stacks_large();
+	limit_memory();
+	enlarge_stacks();
 	signal(SIGPIPE, SIG_IGN);
-	semel_secrets_keep_from_core();
+	semel_secrets_disable_core();
 	semel_status status = run(argc, semel_secrets_hide(argc, argv), &error);
 	semel_spans_flush(SPANS_WAIT_MS);
 	semel_log_flush();

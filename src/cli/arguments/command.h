@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A command is one row: the parser, the help, the man page, the completion and the reference are
- * all made from it. Each cmd_NAME.c ends with its row; commands.c lists them. */
+ * all made from it. Each commands/NAME.c ends with its row; commands/table.c lists them. */
 #ifndef SEMEL_CLI_ARGUMENTS_COMMAND_H
 #define SEMEL_CLI_ARGUMENTS_COMMAND_H
 

@@ -441,21 +441,21 @@ static semel_status read_subscriptions(struct reading *reading, const yaml_node_
 	return each_item(reading, value, read_subscription, NULL);
 }
 
-static int64_t kept_ms(const struct semel_section *section, const char *name)
+static int64_t retention_ms(const struct semel_section *section, const char *name)
 {
 	const char *text = semel_section_text(section, name);
-	int64_t kept = 0;
+	int64_t duration_ms = 0;
 	if (!text)
 		text = semel_option_find(semel_retention_rows, name)->default_value;
-	return semel_duration_parse(text, &kept) ? kept : 0;
+	return semel_duration_parse(text, &duration_ms) ? duration_ms : 0;
 }
 
-static void keep(struct semel_config *config, const struct semel_section *section)
+static void set_retention(struct semel_config *config, const struct semel_section *section)
 {
 	config->retention = (struct semel_retention){
-		.outbox_ms = kept_ms(section, "outbox"),
-		.inbox_ms = kept_ms(section, "inbox"),
-		.dead_ms = kept_ms(section, "dead-letters"),
+		.outbox_ms = retention_ms(section, "outbox"),
+		.inbox_ms = retention_ms(section, "inbox"),
+		.dead_ms = retention_ms(section, "dead-letters"),
 	};
 }
 
@@ -464,8 +464,11 @@ static semel_status read_retention(struct reading *reading, const yaml_node_t *v
 	reading->config->has_retention = true;
 	struct semel_section section = { 0 };
 	semel_status status = read_section(reading, value, semel_retention_rows, &section);
-	if (status == SEMEL_OK)
-		keep(reading->config, &section);
+	if (status != SEMEL_OK)
+		goto free_section;
+	set_retention(reading->config, &section);
+
+free_section:
 	free_section(&section);
 	return status;
 }
@@ -600,7 +603,7 @@ static semel_status read_config(const char *path, struct semel_text text,
 	struct semel_config *config = calloc(1, sizeof *config);
 	if (!config)
 		return no_memory(error);
-	keep(config, &(struct semel_section){ 0 });
+	set_retention(config, &(struct semel_section){ 0 });
 	struct reading reading = { .path = path, .config = config, .error = error };
 	semel_status status = SEMEL_OK;
 	if (path)

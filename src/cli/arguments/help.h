@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The program's own documentation, all written from the tables of commands and options. */
+/* --help and the manual pages, written from the tables of commands and options. */
 #ifndef SEMEL_CLI_ARGUMENTS_HELP_H
 #define SEMEL_CLI_ARGUMENTS_HELP_H
 
@@ -12,14 +12,8 @@ void semel_help_text(const struct semel_command *command, struct semel_buffer *b
 void semel_manual_page(const struct semel_command *command, struct semel_buffer *buffer);
 /* The file of that page: "semel-dlq.1". */
 void semel_manual_name(const struct semel_command *command, char *name_out, size_t size);
-/* The completion for bash. */
-void semel_completion_bash(struct semel_buffer *buffer);
-/* docs/commands.md. */
-void semel_reference_markdown(struct semel_buffer *buffer);
-/* docs/states.md. */
-void semel_states_markdown(struct semel_buffer *buffer);
 
-/* Shared by the writers above. */
+/* Also for the other writers (commands/help.c). */
 
 /* "--payload JSON|@FILE|-", with the short form if there is one. */
 void semel_help_option_form(const struct semel_option *option, struct semel_buffer *buffer);

@@ -36,28 +36,28 @@ static void overwrite(char *url)
 
 char **semel_secrets_hide(int argc, char **argv)
 {
-	static char **kept;
-	kept = calloc((size_t)argc + 1, sizeof *kept);
-	if (!kept)
+	static char **copy;
+	copy = calloc((size_t)argc + 1, sizeof *copy);
+	if (!copy)
 		return argv;
 	for (int i = 0; i < argc; i++) {
 		char *url = url_in(argv[i]);
-		kept[i] = argv[i];
-		if (i == 0 || !semel_url_has_secret(url) || !(kept[i] = strdup(argv[i]))) {
-			kept[i] = argv[i];
+		copy[i] = argv[i];
+		if (i == 0 || !semel_url_has_secret(url) || !(copy[i] = strdup(argv[i]))) {
+			copy[i] = argv[i];
 			continue;
 		}
 		overwrite(url);
 		were_on_command_line = true;
 	}
-	return kept;
+	return copy;
 }
 
 /* ---- core files ------------------------------------------------------------------------------ */
 
 /* A limit of 0 applies to files only, not to a program that receives the core. At 1 the kernel
  * makes neither. The hard limit stays, so that a handler may have its own core files. */
-void semel_secrets_keep_from_core(void)
+void semel_secrets_disable_core(void)
 {
 	const char *wanted = getenv("SEMEL_CORE");
 	struct rlimit limit;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keeps secrets out of the list of processes and out of core files, and warns of files with secrets
+/* Hides secrets from the list of processes and from core files, and warns of files with secrets
  * that other users can read. */
 #ifndef SEMEL_CLI_ARGUMENTS_SECRETS_H
 #define SEMEL_CLI_ARGUMENTS_SECRETS_H
@@ -12,7 +12,7 @@
 char **semel_secrets_hide(int argc, char **argv);
 /* This process leaves no core file, nor do its children unless they ask for one; SEMEL_CORE=1: it
  * may, as before. */
-void semel_secrets_keep_from_core(void);
+void semel_secrets_disable_core(void);
 /* For long-running commands: logs a warning for each such file. */
 void semel_secrets_warn(const struct semel_invocation *invocation);
 void semel_secrets_examine(const struct semel_invocation *invocation,

@@ -44,10 +44,10 @@ struct listing {
 
 static void print_part(struct listing *listing)
 {
-	if (listing->printed == SEMEL_OK)
-		listing->printed = semel_output_print(&listing->buffer, listing->error);
-	else
+	if (listing->printed != SEMEL_OK)
 		semel_buffer_free(&listing->buffer);
+	else
+		listing->printed = semel_output_print(&listing->buffer, listing->error);
 	listing->buffer = (struct semel_buffer){ 0 };
 }
 
@@ -231,14 +231,23 @@ static void result_json(const struct results *results, const char *id, semel_sta
 	(void)semel_output_print(&buffer, NULL);
 }
 
+static void print_result(struct results *results, const char *id, semel_status status,
+			 const semel_error *error)
+{
+	if (results->invocation->json) {
+		result_json(results, id, status, error);
+		return;
+	}
+	if (status != SEMEL_OK)
+		return;
+	printf("%s %s\n", results->done, id);
+}
+
 /* False: the store or the broker is unreachable, so the rest is not tried. */
 static bool report_result(struct results *results, const char *id, semel_status status,
 			  const semel_error *error)
 {
-	if (results->invocation->json)
-		result_json(results, id, status, error);
-	else if (status == SEMEL_OK)
-		printf("%s %s\n", results->done, id);
+	print_result(results, id, status, error);
 	results->count++;
 	if (status == SEMEL_OK)
 		return true;

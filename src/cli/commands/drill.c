@@ -95,11 +95,10 @@ static semel_status subscribe(struct semel_drill *drill)
 					      NULL };
 		semel_drill_run(drill, words, NULL);
 	}
-	if (drill->status == SEMEL_OK && drill->failure[0])
-		return semel_error_set(drill->error, SEMEL_CONFIG,
-				       "cannot create the drill's subscriptions: %.300s",
-				       drill->failure);
-	return drill->status;
+	if (drill->status != SEMEL_OK || !drill->failure[0])
+		return drill->status;
+	return semel_error_set(drill->error, SEMEL_CONFIG,
+			       "cannot create the drill's subscriptions: %.300s", drill->failure);
 }
 
 static semel_status set_up(struct semel_drill *drill)
@@ -124,8 +123,9 @@ static void run_row(struct semel_drill *drill, size_t at)
 	drill->failure[0] = '\0';
 	snprintf(drill->prefix, sizeof drill->prefix, "r%02zu-", at);
 	row->run(drill, row);
-	if (drill->status == SEMEL_OK)
-		semel_drill_report(drill, row, semel_steady_ms(env) - began_ms);
+	if (drill->status != SEMEL_OK)
+		return;
+	semel_drill_report(drill, row, semel_steady_ms(env) - began_ms);
 }
 
 static semel_status run_rows(struct semel_drill *drill, const char *const *selected)
@@ -168,7 +168,7 @@ static semel_status remove_leftovers(struct semel_drill *drill)
 					    drill, drill->error);
 }
 
-/* What cannot be removed keeps its folder, so that the next drill finds it. */
+/* What cannot be removed stays in its folder, so that the next drill finds it. */
 static semel_status clear_target(struct semel_drill *drill)
 {
 	semel_error cause = { 0 };

@@ -55,7 +55,7 @@ static semel_status make_folder(struct semel_sandbox *sandbox,
 static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *walk)
 {
 	(void)status, (void)kind, (void)walk;
-	(void)remove(path); /* what cannot be removed keeps its folder */
+	(void)remove(path); /* what cannot be removed stays, with its folder */
 	return 0;
 }
 
@@ -89,15 +89,15 @@ static semel_status copy_environment(struct semel_sandbox *sandbox,
 	char **list = semel_arena_alloc(sandbox->arena, (count + 5) * sizeof *list);
 	if (!list)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
-	size_t kept = 0;
+	size_t used = 0;
 	for (size_t i = 0; i < count; i++)
 		if (strncmp(environ[i], "SEMEL_", 6) != 0 && strncmp(environ[i], "OTEL_", 5) != 0)
-			list[kept++] = environ[i];
-	list[kept++] = quiet;
-	list[kept++] = untraced;
-	set(sandbox, "SEMEL_STORE", plan->store, list, &kept);
-	set(sandbox, "SEMEL_BROKER", plan->broker, list, &kept);
-	list[kept] = NULL;
+			list[used++] = environ[i];
+	list[used++] = quiet;
+	list[used++] = untraced;
+	set(sandbox, "SEMEL_STORE", plan->store, list, &used);
+	set(sandbox, "SEMEL_BROKER", plan->broker, list, &used);
+	list[used] = NULL;
 	sandbox->environment = list;
 	return SEMEL_OK;
 }

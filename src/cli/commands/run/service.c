@@ -6,11 +6,13 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/wake.h"
+#include "cli/arguments/config.h"
 #include "cli/arguments/settings.h"
 #include "cli/commands/delivery.h"
-#include "cli/commands/run/pruner.h"
 #include "observe/log.h"
+#include "proof/retention.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +20,7 @@
 #include <time.h>
 
 #define FAILURES_RESET_MS 60000 /* after running this long, a failure is the first one again */
+#define PRUNE_EVERY_MS    (INT64_C(3600) * 1000)
 
 /* The commands that run as services. */
 struct kind {
@@ -97,28 +100,105 @@ static void consumer_close(void *handle)
 	semel_consumer_close(handle);
 }
 
+/* Does what `semel prune` does, every hour. */
+struct pruner {
+	const char *store, *broker; /* URLs, the invocation's */
+	struct semel_retention_plan plan;
+};
+
+static void pruner_close(void *handle)
+{
+	struct pruner *pruner = handle;
+
+	semel_wake_free(pruner->plan.wake);
+	free(pruner);
+}
+
 static semel_status pruner_open(struct semel_invocation *invocation, void **handle_out)
 {
-	struct semel_pruner *pruner = NULL;
-	semel_status status = semel_pruner_open(invocation, &pruner);
+	const struct semel_retention *retention = &invocation->config->retention;
+	struct pruner *pruner = calloc(1, sizeof *pruner);
 
+	*handle_out = NULL;
+	if (!pruner)
+		return semel_error_set(&invocation->error, SEMEL_INTERNAL, "no memory to prune");
+	pruner->store = invocation->store;
+	pruner->broker = invocation->broker;
+	pruner->plan = (struct semel_retention_plan){
+		.env = semel_env_system(),
+		.ages = { .outbox_ms = retention->outbox_ms,
+			  .inbox_ms = retention->inbox_ms,
+			  .dead_ms = retention->dead_ms },
+	};
+	semel_status status = semel_retention_check(&pruner->plan.ages, &invocation->error);
+	if (status != SEMEL_OK)
+		goto close_pruner;
+	status = semel_wake_new(&pruner->plan.wake, &invocation->error);
+	if (status != SEMEL_OK)
+		goto close_pruner;
 	*handle_out = pruner;
+	return SEMEL_OK;
+
+close_pruner:
+	pruner_close(pruner);
+	return status;
+}
+
+static void log_counts(const struct semel_retention_counts *counts)
+{
+	char text[160];
+	snprintf(text, sizeof text,
+		 "outbox %" PRIu64 ", inbox %" PRIu64 ", dead letters %" PRIu64
+		 ", log of the broker %" PRIu64,
+		 counts->rows.outbox, counts->rows.inbox, counts->rows.dead, counts->broker);
+	semel_log(SEMEL_LOG_INFO, "old rows pruned", &(struct semel_log_fields){ .detail = text });
+}
+
+static semel_status prune(struct pruner *pruner, semel_error *error)
+{
+	struct semel_retention_counts counts = { 0 };
+	struct semel_retention_plan *plan = &pruner->plan;
+	semel_status status = semel_store_open(pruner->store, &plan->store, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_broker_open(pruner->broker, plan->env, 1, &plan->broker, error);
+	if (status != SEMEL_OK)
+		goto close_store;
+	status = semel_retention_run(plan, &counts, error);
+	semel_broker_close(plan->broker);
+	plan->broker = NULL;
+	if (status != SEMEL_OK)
+		goto close_store;
+	log_counts(&counts);
+
+close_store:
+	semel_store_close(plan->store);
+	plan->store = NULL;
 	return status;
 }
 
 static semel_status pruner_run(void *handle, semel_error *error)
 {
-	return semel_pruner_run(handle, error);
+	struct pruner *pruner = handle;
+	const struct semel_env *env = pruner->plan.env;
+
+	while (!semel_wake_is_notified(pruner->plan.wake)) {
+		semel_status status = prune(pruner, error);
+		if (status != SEMEL_OK)
+			return status;
+		int64_t until_ms = semel_steady_ms(env) + PRUNE_EVERY_MS;
+		while (!semel_wake_is_notified(pruner->plan.wake) &&
+		       semel_steady_ms(env) < until_ms)
+			semel_wake_sleep(pruner->plan.wake, until_ms - semel_steady_ms(env));
+	}
+	return SEMEL_OK;
 }
 
 static void pruner_stop(void *handle)
 {
-	semel_pruner_stop(handle);
-}
+	struct pruner *pruner = handle;
 
-static void pruner_close(void *handle)
-{
-	semel_pruner_close(handle);
+	semel_wake_notify(pruner->plan.wake);
 }
 
 static const struct kind kinds[] = {
@@ -163,7 +243,6 @@ static void pause_before_next(struct semel_service *service, const semel_error *
 	struct semel_backoff backoff = { .first_ms = 500, .cap_ms = 30000 };
 	int64_t wait_ms = semel_backoff_ms(backoff, ++service->failures, semel_random(env));
 	int64_t until_ms = semel_steady_ms(env) + wait_ms;
-
 	char text[SEMEL_ERROR_TEXT_MAX + 64];
 
 	record_failure(service, error);
@@ -174,21 +253,27 @@ static void pause_before_next(struct semel_service *service, const semel_error *
 		semel_wake_sleep(service->wake, until_ms - semel_steady_ms(env));
 }
 
+/* *handle: the first one may be open already. */
+static semel_status open_and_run(struct semel_service *service, void **handle, semel_error *error)
+{
+	if (!*handle) {
+		service->invocation.error = (semel_error){ .status = SEMEL_OK };
+		semel_status status = service->kind->open(&service->invocation, handle);
+		*error = service->invocation.error;
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return publish_handle(service, *handle) ? service->kind->run(*handle, error) : SEMEL_OK;
+}
+
 /* From opening to the end of the run, however it ends. */
 static semel_status run_once(struct semel_service *service, semel_error *error)
 {
 	const struct semel_env *env = semel_env_system();
 	int64_t began_ms = semel_steady_ms(env);
-	void *handle = withdraw_handle(service); /* the first one may be open already */
-	semel_status status = SEMEL_OK;
+	void *handle = withdraw_handle(service);
+	semel_status status = open_and_run(service, &handle, error);
 
-	if (!handle) {
-		service->invocation.error = (semel_error){ .status = SEMEL_OK };
-		status = service->kind->open(&service->invocation, &handle);
-		*error = service->invocation.error;
-	}
-	if (status == SEMEL_OK && publish_handle(service, handle))
-		status = service->kind->run(handle, error);
 	(void)withdraw_handle(service);
 	if (handle)
 		service->kind->close(handle);
@@ -232,7 +317,6 @@ static semel_status copy_words(struct semel_service *service, const char *name,
 static void take_fingerprint(struct semel_service *service, const struct semel_section *section)
 {
 	struct semel_buffer *text = &service->fingerprint;
-
 	const struct semel_retention *retention = &service->settings.config->retention;
 
 	semel_buffer_printf(text, "%s\n%s\n%s\n", service->name, service->settings.store,

@@ -4,7 +4,7 @@
  * - A service is a command line on a thread: it reads the same options, from the same sources, as
  *   the command of its name.
  * - Invalid settings are reported before it starts. What fails later is retried with growing
- * delays, and is a reason for /readyz meanwhile.
+ *   delays, and is a reason for /readyz meanwhile.
  * - Stopping is requested first and awaited later, so that all services stop at the same time.
  */
 #ifndef SEMEL_CLI_COMMANDS_RUN_SERVICE_H

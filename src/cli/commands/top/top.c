@@ -11,10 +11,112 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <termios.h>
 #include <unistd.h>
 
 #define GRACE_MS 10000
+#define ENTER    "\033[?1049h\033[?25l"
+#define LEAVE    "\033[?25h\033[?1049l"
+
+/* ---- the terminal, by escape sequences that every terminal understands ----------------------- */
+
+static struct termios saved;
+static bool keys; /* the keyboard was switched too */
+
+/* Until leave_terminal it shows the alternate screen without a cursor, and keys are read without a
+ * newline. False: stdout is not a terminal. */
+static bool enter_terminal(void)
+{
+	struct termios ours;
+
+	if (!isatty(STDOUT_FILENO))
+		return false;
+	keys = tcgetattr(STDIN_FILENO, &saved) == 0;
+	if (keys) {
+		ours = saved;
+		ours.c_lflag &= (tcflag_t) ~(ICANON | ECHO);
+		ours.c_cc[VMIN] = 0;
+		ours.c_cc[VTIME] = 0;
+		ours.c_cc[VSUSP] = _POSIX_VDISABLE; /* a stopped program would leave the shell on
+						       the alternate screen */
+		keys = tcsetattr(STDIN_FILENO, TCSANOW, &ours) == 0;
+	}
+	fputs(ENTER, stdout);
+	fflush(stdout);
+	return true;
+}
+
+static void leave_terminal(void)
+{
+	fputs(LEAVE, stdout);
+	fflush(stdout);
+	if (keys)
+		tcsetattr(STDIN_FILENO, TCSANOW, &saved);
+}
+
+struct size {
+	int columns, rows;
+};
+
+static struct size size_of_terminal(void)
+{
+	struct winsize size = { 0 };
+
+	if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0 || size.ws_row == 0)
+		return (struct size){ .columns = 80, .rows = 24 };
+	return (struct size){ .columns = size.ws_col, .rows = size.ws_row };
+}
+
+/* How many bytes of the line fit the width: continuation bytes take no column. */
+static size_t bytes_within(const char *line, size_t length, int columns)
+{
+	size_t at = 0;
+	int used = 0;
+
+	for (; at < length; at++) {
+		if (((unsigned char)line[at] & 0xC0) == 0x80)
+			continue;
+		if (used == columns)
+			break;
+		used++;
+	}
+	return at;
+}
+
+/* As many lines as fit, each cut to the width. */
+static void show_lines(const char *lines, struct size size)
+{
+	fputs("\033[H", stdout);
+	for (int row = 0; row < size.rows && *lines; row++) {
+		size_t length = strcspn(lines, "\n");
+		size_t shown = bytes_within(lines, length, size.columns);
+		printf("%s%.*s\033[K", row > 0 ? "\r\n" : "", (int)shown, lines);
+		lines += length + (lines[length] == '\n');
+	}
+	fputs("\033[J", stdout);
+	fflush(stdout);
+}
+
+/* Was q pressed? Does not wait. */
+static bool is_left(void)
+{
+	char pressed[64];
+	bool left = false;
+
+	while (keys) {
+		ssize_t count = read(STDIN_FILENO, pressed, sizeof pressed);
+		if (count <= 0)
+			break;
+		left = left || memchr(pressed, 'q', (size_t)count) ||
+		       memchr(pressed, 'Q', (size_t)count);
+	}
+	return left;
+}
+
+/* ---- the command ----------------------------------------------------------------------------- */
 
 static int resized = -1; /* an eventfd that SIGWINCH writes to */
 
@@ -41,18 +143,18 @@ static bool wait_interval(struct semel_wake *wake, int64_t interval_ms, const ch
 	for (;;) {
 		uint64_t sizes = 0;
 		int64_t left_ms = until_ms - semel_steady_ms(env);
-		if (semel_wake_is_notified(wake) || semel_top_is_left())
+		if (semel_wake_is_notified(wake) || is_left())
 			return false;
 		if (left_ms <= 0)
 			return true;
 		semel_wake_sleep(wake, left_ms);
 		if (read(resized, &sizes, sizeof sizes) > 0)
-			semel_top_show(lines, semel_top_size());
+			show_lines(lines, size_of_terminal());
 	}
 }
 
-static void keep_showing(struct semel_dashboard_reader *reader, struct semel_wake *wake,
-			 int64_t interval_ms)
+static void show_until_end(struct semel_dashboard_reader *reader, struct semel_wake *wake,
+			   int64_t interval_ms)
 {
 	struct semel_buffer dashboards[2] = { 0 }, lines = { 0 };
 	bool more = true;
@@ -66,7 +168,7 @@ static void keep_showing(struct semel_dashboard_reader *reader, struct semel_wak
 			(void)semel_top_draw(before->data, dashboards[at].data, &lines);
 		semel_buffer_string(&lines, "\nq: quit");
 		if (!lines.failed)
-			semel_top_show(lines.data, semel_top_size());
+			show_lines(lines.data, size_of_terminal());
 		more = wait_interval(wake, interval_ms, lines.failed ? "" : lines.data);
 	}
 	semel_buffer_free(&dashboards[0]);
@@ -83,17 +185,17 @@ static semel_status show_on_terminal(struct semel_invocation *invocation,
 	if (status != SEMEL_OK)
 		return status;
 	resized = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-	if (!semel_top_enter())
+	if (!enter_terminal())
 		goto close_resized;
 	semel_wake_watch_fd(wake, resized);
 	if (isatty(STDIN_FILENO))
 		semel_wake_watch_fd(wake, STDIN_FILENO);
 	sigaction(SIGWINCH, &action, NULL);
 	semel_signals_watch(stop, wake, GRACE_MS);
-	keep_showing(reader, wake, semel_args_duration_ms(invocation->args, "interval"));
+	show_until_end(reader, wake, semel_args_duration_ms(invocation->args, "interval"));
 	semel_signals_forget();
 	signal(SIGWINCH, SIG_DFL);
-	semel_top_leave();
+	leave_terminal();
 
 close_resized:
 	close(resized);

@@ -3,10 +3,11 @@
  * events, the other many: the time for the next thousand at each, in turns, with another thousand
  * added to both before every turn; then the memory of the program while it processes all of them.
  */
-#include "cli/plays/bench/stepped_relay.h"
+#include "cli/plays/bench/bench.h"
 
 #include "base/error.h"
 #include "consume/consumer.h"
+#include "relay/pipeline.h"
 
 #include <stdio.h>
 
@@ -17,12 +18,87 @@
 #define MEMORY_GOAL  10 /* MB */
 #define GROWTH_GOAL  1.2
 #define SCOPE        "bench"
+#define WINDOW       1000 /* the relay's default, as the rest here */
+#define WINDOW_BYTES ((uint64_t)16 * 1024 * 1024)
+#define CONFIRM_MS   30000
+#define LEASE_MS     5000
+
+/* ---- a stepped relay ------------------------------------------------------------------------- */
+
+/* A relay that stops after a number of events, to time a sample at the head of a long backlog. It
+ * is the pipeline of the relay, without its sleep. */
+struct stepped_relay {
+	struct semel_bench *bench;
+	semel_store *store;
+	struct semel_broker *broker;
+	struct semel_lanes lanes;
+	struct semel_source *source;
+	struct semel_pipeline *pipeline;
+};
+
+static semel_status open_stepped_relay(struct semel_bench *bench, const char *store,
+				       const char *broker, struct stepped_relay *stepped)
+{
+	const struct semel_env *env = semel_env_system();
+	const struct semel_pipeline_options options = {
+		.window = WINDOW,
+		.window_bytes = WINDOW_BYTES,
+		.confirm_timeout_ms = CONFIRM_MS,
+		.refusal = { .attempts_max = 1 },
+	};
+	*stepped = (struct stepped_relay){ .bench = bench };
+	semel_status status = semel_store_open(store, &stepped->store, bench->error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_broker_open(broker, env, WINDOW, &stepped->broker, bench->error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_lanes_open(&stepped->lanes, stepped->store, env, LEASE_MS, bench->error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_source_open_poll(env, &stepped->lanes, &stepped->source, bench->error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_pipeline_open(&options, env, &stepped->lanes, stepped->source,
+				     &stepped->pipeline, bench->error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_pipeline_connect(stepped->pipeline, stepped->store, stepped->broker);
+	return SEMEL_OK;
+}
+
+static semel_status run_stepped_relay(struct stepped_relay *stepped, uint64_t count)
+{
+	semel_error *error = stepped->bench->error;
+	uint64_t until = semel_pipeline_published(stepped->pipeline) + count;
+	bool busy = true;
+	while (semel_pipeline_published(stepped->pipeline) < until) {
+		semel_status status = semel_lanes_maintain(&stepped->lanes, stepped->store, error);
+		if (status != SEMEL_OK)
+			return status;
+		status = semel_pipeline_step(stepped->pipeline, SEMEL_STEP_READ, &busy, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return SEMEL_OK;
+}
+
+static void close_stepped_relay(struct stepped_relay *stepped)
+{
+	semel_source_close(stepped->source);
+	semel_pipeline_close(stepped->pipeline);
+	semel_lanes_close(&stepped->lanes, stepped->store);
+	semel_broker_close(stepped->broker);
+	semel_store_close(stepped->store);
+}
+
+/* ---- a workload ------------------------------------------------------------------------------ */
 
 struct workload {
 	const char *store, *broker;           /* URLs */
 	const char *store_file, *broker_file; /* relative, for the children */
 	struct semel_bench_database database;
-	struct semel_stepped_relay relay;
+	struct stepped_relay relay;
 	semel_consumer *consumer;
 };
 
@@ -46,9 +122,9 @@ static semel_status open_workload(struct semel_bench *bench, const char *const f
 
 static void close_workers(struct workload *workload)
 {
-	semel_stepped_relay_close(&workload->relay);
+	close_stepped_relay(&workload->relay);
 	semel_consumer_close(workload->consumer);
-	workload->relay = (struct semel_stepped_relay){ 0 };
+	workload->relay = (struct stepped_relay){ 0 };
 	workload->consumer = NULL;
 }
 
@@ -77,7 +153,7 @@ static semel_status fill(struct semel_bench *bench, struct workload *workload, u
 
 static semel_status open_relay(struct semel_bench *bench, struct workload *workload)
 {
-	return semel_stepped_relay_open(bench, workload->store, workload->broker, &workload->relay);
+	return open_stepped_relay(bench, workload->store, workload->broker, &workload->relay);
 }
 
 static semel_status open_consumer(struct semel_bench *bench, struct workload *workload)
@@ -118,13 +194,13 @@ static semel_status fill_both(void *user)
 static semel_status relay_small(void *user)
 {
 	struct backlog *backlog = user;
-	return semel_stepped_relay_run(&backlog->small.relay, SAMPLE);
+	return run_stepped_relay(&backlog->small.relay, SAMPLE);
 }
 
 static semel_status relay_big(void *user)
 {
 	struct backlog *backlog = user;
-	return semel_stepped_relay_run(&backlog->big.relay, SAMPLE);
+	return run_stepped_relay(&backlog->big.relay, SAMPLE);
 }
 
 static semel_status relay_both(void *user)

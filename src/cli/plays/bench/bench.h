@@ -41,7 +41,7 @@ struct semel_bench {
 
 bool semel_bench_is_met(const struct semel_bench_row *row);
 
-/* ---- compare.c ---- */
+/* ---- measure.c: what the measurements are made of ---- */
 struct semel_bench_comparison {
 	void *user;
 	uint64_t events;                     /* per turn and side */
@@ -56,7 +56,6 @@ semel_status semel_bench_compare(struct semel_bench *bench,
 				 const struct semel_bench_comparison *comparison,
 				 struct semel_bench_row *row);
 
-/* ---- events.c ---- */
 semel_status semel_bench_find_baseline(struct semel_bench *bench);
 struct semel_bench_database {
 	struct semel_baseline *connection;

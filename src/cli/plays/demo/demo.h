@@ -5,8 +5,8 @@
  * children, which are this very program. Whatever does not add up is reported, and the demo exits
  * with 1.
  *
- * Its actions keep their status in the demo: after the first failure each of them does nothing, so
- * a step is written as a plain sequence. */
+ * Its actions record their status in the demo: after the first failure each of them does nothing,
+ * so a step is written as a plain sequence. */
 #ifndef SEMEL_CLI_PLAYS_DEMO_DEMO_H
 #define SEMEL_CLI_PLAYS_DEMO_DEMO_H
 
@@ -29,7 +29,7 @@ struct semel_demo {
 	semel_error *error;
 };
 
-/* ---- display.c ---- */
+/* ---- actions.c: what steps are made of ---- */
 enum semel_demo_style {
 	SEMEL_DEMO_PLAIN,
 	SEMEL_DEMO_BOLD,
@@ -52,7 +52,6 @@ void semel_demo_fact(const char *done, const char *format, ...) SEMEL_PRINTF(2, 
 void semel_demo_expect(struct semel_demo *demo, bool holds, const char *format, ...)
 	SEMEL_PRINTF(3, 4);
 
-/* ---- orders.c: the application ---- */
 /* Creates the tables of the shop and of Semel, and what the subscriptions need at the broker. */
 void semel_demo_open_shop(struct semel_demo *demo);
 /* Orders with their events, each in one transaction; the poisoned one among them. */
@@ -64,7 +63,6 @@ void semel_demo_restock(struct semel_demo *demo);
 /* One number of the shop's database. */
 int64_t semel_demo_query(struct semel_demo *demo, const char *sql);
 
-/* ---- deliveries.c: what is at the broker ---- */
 struct semel_demo_sent {
 	int64_t events;   /* messages in the broker's log */
 	int64_t distinct; /* events among them */
@@ -72,7 +70,6 @@ struct semel_demo_sent {
 };
 struct semel_demo_sent semel_demo_count_sent(struct semel_demo *demo);
 
-/* ---- children.c ---- */
 struct semel_demo_crash {
 	const char *failpoint; /* where the subscription's process is killed */
 	const char *killed;    /* the same for the screen */

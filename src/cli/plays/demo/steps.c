@@ -273,11 +273,12 @@ static void show_sent(struct semel_demo *demo)
 {
 	int64_t events = semel_demo_query(demo, EVENTS);
 	struct semel_demo_sent sent = semel_demo_count_sent(demo);
-	if (demo->status == SEMEL_OK)
-		semel_demo_print(demo, SEMEL_DEMO_PLAIN,
-				 "%" PRId64 " events were sent %" PRId64 " times, up to %" PRId64
-				 " times each",
-				 events, sent.events, sent.most);
+	if (demo->status != SEMEL_OK)
+		return;
+	semel_demo_print(demo, SEMEL_DEMO_PLAIN,
+			 "%" PRId64 " events were sent %" PRId64 " times, up to %" PRId64
+			 " times each",
+			 events, sent.events, sent.most);
 }
 
 static void show_deliveries(struct semel_demo *demo)

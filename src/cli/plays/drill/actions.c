@@ -51,8 +51,9 @@ static struct semel_text run_child(struct semel_drill *drill, const char *const 
 			 strchr(failpoint, ':') ? "" : ":kill@1");
 	drill->status = semel_sandbox_run(&drill->sandbox, words, failpoint ? kill : NULL, &end,
 					  drill->error);
-	if (drill->status == SEMEL_OK)
-		check_exit(drill, words[0], failpoint, &end);
+	if (drill->status != SEMEL_OK)
+		return end.output;
+	check_exit(drill, words[0], failpoint, &end);
 	return end.output;
 }
 

@@ -5,7 +5,7 @@
  * A row places orders of its own, provokes a failure, recovers, and checks the databases. A check
  * that does not hold fails the row and not the drill: the next row runs all the same.
  *
- * The actions of a row keep their status in the drill: after the first failure each of them does
+ * The actions of a row record their status in the drill: after the first failure each of them does
  * nothing, so a row is written as a plain sequence. */
 #ifndef SEMEL_CLI_PLAYS_DRILL_DRILL_H
 #define SEMEL_CLI_PLAYS_DRILL_DRILL_H

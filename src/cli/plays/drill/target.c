@@ -1,30 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Names and URLs of a drill; creates what they name, and removes it. See target.h for the rules. */
+#include "cli/plays/drill/target.h"
+
 #include "base/buffer.h"
 #include "base/env.h"
 #include "base/error.h"
 #include "base/url.h"
+#include "base/wake.h"
 #include "broker/broker.h"
-#include "cli/plays/drill/names.h"
 #include "event/hash.h"
 #include "store/store.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <libgen.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+#define NAME_PREFIX "semel-drill-"
+#define ID_DIGITS   16
+#define LOCK_FILE   "lock"
+#define CHILDREN_US 300000 /* the drill's children die with it, but take a moment */
+#define PAUSE_US    1000000
+#define TRIES       60
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-void semel_drill_names_of(uint64_t id, struct semel_drill_names *names_out)
+static void names_of(uint64_t id, struct semel_drill_names *names_out)
 {
 	*names_out = (struct semel_drill_names){ .id = id };
-	snprintf(names_out->name, sizeof names_out->name, SEMEL_DRILL_PREFIX "%016" PRIx64, id);
+	snprintf(names_out->name, sizeof names_out->name, NAME_PREFIX "%016" PRIx64, id);
 	snprintf(names_out->topic, sizeof names_out->topic, "%s.orders", names_out->name);
 	for (int i = 0; i < SEMEL_SHOP_SUBSCRIPTIONS; i++)
 		snprintf(names_out->scopes[i], sizeof names_out->scopes[i], "%s.%s",
@@ -44,11 +57,11 @@ static uint32_t hash_broker(const char *broker)
 
 /* ---- URLs ------------------------------------------------------------------------------------ */
 
-static const char *keep(struct semel_buffer *buffer, struct semel_arena *arena)
+static const char *text_in_arena(struct semel_buffer *buffer, struct semel_arena *arena)
 {
-	const char *kept = buffer->failed ? NULL : semel_arena_printf(arena, "%s", buffer->data);
+	const char *text = buffer->failed ? NULL : semel_arena_printf(arena, "%s", buffer->data);
 	semel_buffer_free(buffer);
-	return kept;
+	return text;
 }
 
 /* Without the alternate exchange: that one is the user's. */
@@ -69,7 +82,7 @@ static const char *without_alternate(const struct semel_url *url, struct semel_a
 		}
 		at += length;
 	}
-	return keep(&buffer, arena);
+	return text_in_arena(&buffer, arena);
 }
 
 static const char *folder_of(const char *path, struct semel_arena *arena)
@@ -119,9 +132,10 @@ static semel_status find_trials(struct semel_drill_target *target, const struct 
 {
 	const struct semel_store_driver *driver = NULL;
 	semel_status status = semel_store_driver_find(store->scheme, &driver, error);
-	if (status == SEMEL_OK)
-		target->trials = driver->trial;
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	target->trials = driver->trial;
+	return SEMEL_OK;
 }
 
 /* The upper half of the id is random, and fits a PostgreSQL int that is not negative; the lower
@@ -149,7 +163,7 @@ semel_status semel_drill_target_choose(struct semel_drill_target *target, struct
 	status = check_broker(&broker, error);
 	if (status != SEMEL_OK)
 		goto free_urls;
-	semel_drill_names_of(choose_id(target, &broker), &target->names);
+	names_of(choose_id(target, &broker), &target->names);
 	if (!choose_store(target, &store, arena) || !choose_broker(target, &broker, arena))
 		status = semel_error_set(error, SEMEL_INTERNAL, "no memory");
 free_urls:
@@ -164,7 +178,7 @@ semel_status semel_drill_target_lock(struct semel_drill_target *target, const ch
 				     semel_error *error)
 {
 	char path[PATH_MAX + 8];
-	snprintf(path, sizeof path, "%s/" SEMEL_DRILL_LOCK, folder);
+	snprintf(path, sizeof path, "%s/" LOCK_FILE, folder);
 	target->lock_fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (target->lock_fd >= 0 && flock(target->lock_fd, LOCK_EX | LOCK_NB) == 0)
 		return SEMEL_OK;
@@ -199,8 +213,8 @@ close_session:
 
 /* ---- the broker ------------------------------------------------------------------------------ */
 
-semel_status semel_drill_broker_clear(const char *url, const struct semel_drill_names *names,
-				      semel_error *error)
+static semel_status clear_broker(const char *url, const struct semel_drill_names *names,
+				 semel_error *error)
 {
 	struct semel_broker *broker = NULL;
 	const char *scopes[SEMEL_SHOP_SUBSCRIPTIONS + 1] = { NULL };
@@ -239,7 +253,7 @@ semel_status semel_drill_target_clear(struct semel_drill_target *target, semel_e
 {
 	semel_status status = SEMEL_OK;
 	if (target->own_broker)
-		status = semel_drill_broker_clear(target->own_broker, &target->names, error);
+		status = clear_broker(target->own_broker, &target->names, error);
 	if (status != SEMEL_OK || !target->own_store)
 		return status;
 	return remove_trial(target, error);
@@ -253,4 +267,240 @@ void semel_drill_target_unlock(struct semel_drill_target *target)
 		close(target->lock_fd);
 	target->lock_session = NULL;
 	target->lock_fd = -1;
+}
+
+/* ---- what earlier drills have left ----------------------------------------------------------- */
+
+/* Folders and places in the database that have a drill's name and are not locked. Folders of other
+ * users are left alone. What belongs to a drill with another broker stays for a drill with that
+ * one. */
+struct cleanup {
+	struct semel_drill_target *target;
+	semel_drill_leftover_visitor visit;
+	void *user;
+	semel_error *error;
+};
+
+/* Objects at the broker are removed first; a broker in a file has none. */
+static semel_status clear_broker_of(const struct cleanup *cleanup,
+				    const struct semel_drill_names *names, bool *removed_out)
+{
+	uint32_t theirs = (uint32_t)names->id, ours = (uint32_t)cleanup->target->names.id;
+	*removed_out = theirs == 0 || theirs == ours;
+	if (theirs == 0 || !*removed_out)
+		return SEMEL_OK;
+	return clear_broker(cleanup->target->own_broker, names, cleanup->error);
+}
+
+static bool read_id(const char *name, uint64_t *id_out)
+{
+	size_t length = strlen(NAME_PREFIX);
+	if (strncmp(name, NAME_PREFIX, length) != 0 ||
+	    strspn(name + length, "0123456789abcdef") != ID_DIGITS || name[length + ID_DIGITS])
+		return false;
+	*id_out = strtoull(name + length, NULL, 16);
+	return true;
+}
+
+/* Any user can create a folder of this name in /tmp, and change it while it is being removed. */
+static bool is_ours(const char *folder)
+{
+	struct stat found;
+	return lstat(folder, &found) == 0 && S_ISDIR(found.st_mode) && found.st_uid == geteuid() &&
+	       (found.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+/* -1: another process holds the lock, or the folder is not a drill's. */
+static int lock_leftover(const char *folder)
+{
+	char path[PATH_MAX + 8];
+	snprintf(path, sizeof path, "%s/" LOCK_FILE, folder);
+	if (!is_ours(folder))
+		return -1;
+	int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+	if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
+		return fd;
+	if (fd >= 0)
+		close(fd);
+	return -1;
+}
+
+/* The names at the broker follow from a folder with a store in it, otherwise from the place in the
+ * database. */
+static semel_status remove_folder(const struct cleanup *cleanup, const char *parent, uint64_t id)
+{
+	struct semel_drill_names names;
+	char folder[PATH_MAX], store[PATH_MAX + 16];
+	bool removed = true;
+	names_of(id, &names);
+	if (snprintf(folder, sizeof folder, "%s/%s", parent, names.name) >= (int)sizeof folder)
+		return SEMEL_OK;
+	int fd = lock_leftover(folder);
+	if (fd < 0)
+		return SEMEL_OK;
+	snprintf(store, sizeof store, "%s/semel.db", folder);
+	semel_status status =
+		access(store, F_OK) == 0 ? clear_broker_of(cleanup, &names, &removed) : SEMEL_OK;
+	if (status != SEMEL_OK)
+		goto unlock;
+	if (removed)
+		semel_sandbox_remove(folder);
+	cleanup->visit(names.name, removed, cleanup->user);
+
+unlock:
+	close(fd);
+	return status;
+}
+
+static semel_status remove_folders(const struct cleanup *cleanup, const char *parent)
+{
+	semel_status status = SEMEL_OK;
+	uint64_t id = 0;
+	DIR *folder = opendir(parent);
+	const struct dirent *entry = NULL;
+	while (folder && status == SEMEL_OK && (entry = readdir(folder)) != NULL)
+		if (read_id(entry->d_name, &id) && id != cleanup->target->names.id)
+			status = remove_folder(cleanup, parent, id);
+	if (folder)
+		closedir(folder);
+	return status;
+}
+
+static semel_status remove_left_trial(const struct cleanup *cleanup,
+				      struct semel_trial_session *session, uint64_t id)
+{
+	const struct semel_trial_functions *trials = cleanup->target->trials;
+	struct semel_drill_names names;
+	bool locked = false, removed = false;
+	names_of(id, &names);
+	semel_status status = trials->lock(session, id, &locked, cleanup->error);
+	if (status != SEMEL_OK || !locked) /* its drill is alive */
+		return status;
+	status = clear_broker_of(cleanup, &names, &removed);
+	if (status != SEMEL_OK)
+		return status;
+	if (removed)
+		status = trials->remove(session, id, cleanup->error);
+	if (status != SEMEL_OK)
+		return status;
+	cleanup->visit(names.name, removed, cleanup->user);
+	return SEMEL_OK;
+}
+
+static semel_status remove_each_trial(const struct cleanup *cleanup,
+				      struct semel_trial_session *session)
+{
+	const struct semel_trial_functions *trials = cleanup->target->trials;
+	uint64_t id = 0;
+	for (;;) {
+		semel_status status = trials->next(session, id, &id, cleanup->error);
+		if (status != SEMEL_OK || id == 0)
+			return status;
+		status = remove_left_trial(cleanup, session, id);
+		if (status != SEMEL_OK)
+			return status;
+	}
+}
+
+static semel_status remove_trials(const struct cleanup *cleanup)
+{
+	const struct semel_trial_functions *trials = cleanup->target->trials;
+	struct semel_trial_session *session = NULL;
+	semel_status status = trials->open(cleanup->target->store, &session, cleanup->error);
+	if (status != SEMEL_OK)
+		return status;
+	status = remove_each_trial(cleanup, session);
+	trials->close(session);
+	return status;
+}
+
+semel_status semel_drill_remove_leftovers(struct semel_drill_target *target, const char *parent,
+					  semel_drill_leftover_visitor visit, void *user,
+					  semel_error *error)
+{
+	const struct cleanup cleanup = {
+		.target = target, .visit = visit, .user = user, .error = error
+	};
+	semel_status status = remove_folders(&cleanup, parent);
+	if (status != SEMEL_OK || !target->own_store)
+		return status;
+	return remove_trials(&cleanup);
+}
+
+/* ---- the watcher ----------------------------------------------------------------------------- */
+
+/* A process that outlives a killed drill, and clears its target. It has a session of its own, so
+ * that signals to the drill's group do not reach it; it notices the end of the drill when the pipe
+ * between them closes, and holds the lock of the folder until it is done. */
+
+/* A reader of the drill's output must not wait for ours, nor a signal to the drill stop us. */
+static void detach(void)
+{
+	static const int signals[] = { SIGINT, SIGTERM, SIGHUP };
+	setsid();
+	for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+		signal(signals[i], SIG_IGN);
+	int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	for (int target = STDIN_FILENO; fd >= 0 && target <= STDERR_FILENO; target++)
+		dup2(fd, target);
+}
+
+static void clear_target(struct semel_drill_target *target, const char *folder)
+{
+	semel_error error = { 0 };
+	semel_sleep_us(CHILDREN_US);
+	semel_status status = semel_drill_target_clear(target, &error);
+	for (int i = 1; i < TRIES && status != SEMEL_OK; i++) {
+		semel_sleep_us(PAUSE_US);
+		status = semel_drill_target_clear(target, &error);
+	}
+	if (status != SEMEL_OK) /* the next drill tries again */
+		return;
+	semel_sandbox_remove(folder);
+}
+
+static void await_drill_exit(struct semel_drill_target target, const char *folder, int pipe_fd)
+{
+	char word = 0;
+	ssize_t got = 0;
+	detach();
+	while ((got = read(pipe_fd, &word, 1)) < 0 && errno == EINTR)
+		;
+	if (got == 0)
+		clear_target(&target, folder);
+}
+
+semel_status semel_drill_watcher_start(const struct semel_drill_target *target, const char *folder,
+				       struct semel_drill_watcher *watcher_out, semel_error *error)
+{
+	int ends[2];
+	if (pipe2(ends, O_CLOEXEC) != 0)
+		return semel_error_set(error, SEMEL_OUTAGE, "cannot make a pipe: %s",
+				       strerror(errno));
+	pid_t pid = fork();
+	if (pid == 0) {
+		close(ends[1]);
+		await_drill_exit(*target, folder, ends[0]);
+		_exit(0);
+	}
+	close(ends[0]);
+	if (pid < 0) {
+		close(ends[1]);
+		return semel_error_set(error, SEMEL_OUTAGE, "cannot start a process: %s",
+				       strerror(errno));
+	}
+	*watcher_out = (struct semel_drill_watcher){ .pid = (int)pid, .pipe_fd = ends[1] };
+	return SEMEL_OK;
+}
+
+void semel_drill_watcher_stop(struct semel_drill_watcher *watcher)
+{
+	if (watcher->pid == 0)
+		return;
+	ssize_t written = write(watcher->pipe_fd, "d", 1);
+	(void)written; /* it has ended already */
+	close(watcher->pipe_fd);
+	while (waitpid(watcher->pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	watcher->pid = 0;
 }

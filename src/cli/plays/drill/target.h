@@ -7,7 +7,7 @@
  * - The folder, or the place in the database, is created first and removed last, and the names at
  *   the broker follow from its name: a process that finds it can derive what else may exist.
  * - It is locked while its drill, or the drill's watcher, is alive. An unlocked one was left
- * behind, and the next drill removes it. Only objects with such a name are ever deleted.
+ *   behind, and the next drill removes it. Only objects with such a name are ever deleted.
  */
 #ifndef SEMEL_CLI_PLAYS_DRILL_TARGET_H
 #define SEMEL_CLI_PLAYS_DRILL_TARGET_H
@@ -35,8 +35,8 @@ struct semel_drill_target {
 	const char
 		*parent_folder; /* where the folder is created; NULL: where temporary files are */
 	const struct semel_trial_functions *trials; /* of the store; NULL: it is a file */
-	struct semel_trial_session *lock_session;   /* keeps the place in the database locked */
-	int lock_fd;                                /* keeps the folder locked; -1: not yet */
+	struct semel_trial_session *lock_session; /* holds the lock of the place in the database */
+	int lock_fd;                              /* holds the lock of the folder; -1: not yet */
 };
 
 /* Chooses names, and URLs in the arena. CONFIG when no drill can run there. */
@@ -58,7 +58,6 @@ semel_status semel_drill_remove_leftovers(struct semel_drill_target *target, con
 					  semel_drill_leftover_visitor visit, void *user,
 					  semel_error *error);
 
-/* ---- watcher.c ---- */
 struct semel_drill_watcher {
 	int pid; /* 0: none */
 	int pipe_fd;

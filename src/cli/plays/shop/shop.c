@@ -76,10 +76,11 @@ static const struct dialect *dialect_of(const semel_store *store)
 /* Ends the open transaction: commits it if everything in it succeeded. */
 static semel_status end_transaction(semel_store *store, semel_status status, semel_error *error)
 {
-	if (status == SEMEL_OK)
-		return store->driver->commit(store, error);
-	store->driver->rollback(store);
-	return status;
+	if (status != SEMEL_OK) {
+		store->driver->rollback(store);
+		return status;
+	}
+	return store->driver->commit(store, error);
 }
 
 static semel_status execute(semel_store *store, const char *sql, semel_error *error)
