@@ -4,7 +4,7 @@
  * kB), so it is exact, and a value is compared in one pass over its bytes. */
 #include "admin/overlap.h"
 
-#include "base/base64.h"
+#include "base/buffer.h"
 
 #include <stdint.h>
 #include <stdio.h>

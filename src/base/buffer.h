@@ -33,4 +33,16 @@ struct semel_text semel_buffer_text(const struct semel_buffer *buffer);
 void semel_buffer_clear(struct semel_buffer *buffer);
 void semel_buffer_free(struct semel_buffer *buffer);
 
+/* What a character of Base64 (RFC 4648, section 4) stands for; -1: it is none. */
+static inline int semel_base64_digit(unsigned char c)
+{
+	if (c >= 'A' && c <= 'Z')
+		return c - 'A';
+	if (c >= 'a' && c <= 'z')
+		return c - 'a' + 26;
+	if (c >= '0' && c <= '9')
+		return c - '0' + 52;
+	return c == '+' ? 62 : c == '/' ? 63 : -1;
+}
+
 #endif

@@ -4,9 +4,12 @@
 #ifndef SEMEL_BASE_CURL_H
 #define SEMEL_BASE_CURL_H
 
+#include "base/buffer.h"
+
 #include <semel/status.h>
 
 #include <curl/curl.h>
+#include <stdint.h>
 
 struct semel_curl {
 	CURLcode (*global_init)(long flags);
@@ -39,5 +42,19 @@ struct semel_curl {
 
 /* Any thread. CONFIG when it is not installed. The table lives until the process ends. */
 semel_status semel_curl_get(const struct semel_curl **curl_out, semel_error *error);
+
+/* One GET whose answer is held in memory. */
+struct semel_fetch {
+	const char *url;
+	const char *user, *password; /* NULL: none */
+	const char *authorities;     /* of TLS; NULL: the system's */
+	int64_t timeout_ms;
+	size_t body_max;
+};
+
+/* OUTAGE when there is no answer; else *code_out is the HTTP status. Redirects are not followed and
+ * proxies of the environment are not used: the password goes where the user said, or nowhere. */
+semel_status semel_fetch_run(const struct semel_fetch *fetch, long *code_out,
+			     struct semel_buffer *body, semel_error *error);
 
 #endif

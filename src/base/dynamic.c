@@ -62,6 +62,16 @@ semel_status semel_dynamic_load(const struct semel_dynamic_library *library, voi
 	return SEMEL_OK;
 }
 
+static semel_status load_and_begin(const struct semel_dynamic_library *library, void *table,
+				   semel_error *error)
+{
+	semel_status status = semel_dynamic_load(library, table, error);
+
+	if (status != SEMEL_OK)
+		return status;
+	return library->begin ? library->begin(table, error) : SEMEL_OK;
+}
+
 semel_status semel_dynamic_load_once(const struct semel_dynamic_library *library, void *table,
 				     bool *loaded, semel_error *error)
 {
@@ -69,11 +79,10 @@ semel_status semel_dynamic_load_once(const struct semel_dynamic_library *library
 	semel_status status = SEMEL_OK;
 
 	pthread_mutex_lock(&mutex);
-	if (!*loaded)
-		status = semel_dynamic_load(library, table, error);
-	if (!*loaded && status == SEMEL_OK && library->begin)
-		status = library->begin(table, error);
-	*loaded = status == SEMEL_OK;
+	if (!*loaded) {
+		status = load_and_begin(library, table, error);
+		*loaded = status == SEMEL_OK;
+	}
 	pthread_mutex_unlock(&mutex);
 	return status;
 }

@@ -1,13 +1,118 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Filling the caller's semel_error. A text that is too long is cut between characters, so that it
- * stays printable. */
+/* The one list of statuses: name, class (which decides the policy), exit code of the program, and
+ * the sentence that stands for it where there are no details. And filling the caller's semel_error:
+ * a text that is too long is cut between characters, so that it stays printable. */
 #include "base/error.h"
 
 #include "base/text.h"
 
+#include <semel/version.h>
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sysexits.h>
+
+enum { EX_DONE = 0, EX_FOUND = 1 };
+
+struct row {
+	const char *name;
+	semel_class class;
+	int exit_code;
+	const char *sentence;
+};
+
+static const struct row rows[SEMEL_STATUS_COUNT] = {
+	[SEMEL_OK] = { "ok", SEMEL_CLASS_OK, EX_DONE, "done" },
+	[SEMEL_INVALID] = { "invalid", SEMEL_CLASS_REJECT, EX_DATAERR,
+			    "the data is not acceptable as it is" },
+	[SEMEL_TOO_LARGE] = { "too-large", SEMEL_CLASS_REJECT, EX_DATAERR,
+			      "the event exceeds a limit" },
+	[SEMEL_DUPLICATE_ID] = { "duplicate-id", SEMEL_CLASS_REJECT, EX_DATAERR,
+				 "an event with this id is in the outbox already" },
+	[SEMEL_CONTRACT] = { "contract", SEMEL_CLASS_REJECT, EX_DATAERR,
+			     "the delivery breaks the contract of an event" },
+	[SEMEL_NO_TRANSACTION] = { "no-transaction", SEMEL_CLASS_BUG, EX_SOFTWARE,
+				   "no transaction is open: begin one on this connection first" },
+	[SEMEL_NOT_FOUND] = { "not-found", SEMEL_CLASS_REJECT, EX_DATAERR, "not found" },
+	[SEMEL_NOT_PENDING] = { "not-pending", SEMEL_CLASS_REJECT, EX_DATAERR,
+				"the dead letter was replayed or discarded already" },
+	[SEMEL_REPLAY_LIMIT] = { "replay-limit", SEMEL_CLASS_REJECT, EX_DATAERR,
+				 "the dead letter was replayed as often as allowed" },
+	[SEMEL_HANDLER_RETRY] = { "handler-retry", SEMEL_CLASS_RETRY, EX_TEMPFAIL,
+				  "the handler asked to be called again later" },
+	[SEMEL_HANDLER_REJECT] = { "handler-reject", SEMEL_CLASS_REJECT, EX_DATAERR,
+				   "the handler will never accept this event" },
+	[SEMEL_NACKED] = { "nacked", SEMEL_CLASS_RETRY, EX_TEMPFAIL,
+			   "the broker refused the event" },
+	[SEMEL_UNROUTABLE] = { "unroutable", SEMEL_CLASS_RETRY, EX_TEMPFAIL,
+			       "the broker has no route for this event" },
+	[SEMEL_FULL] = { "full", SEMEL_CLASS_RETRY, EX_TEMPFAIL,
+			 "the window of unconfirmed events is full" },
+	[SEMEL_HELD] = { "held", SEMEL_CLASS_RETRY, EX_TEMPFAIL,
+			 "an earlier event of its aggregate was refused" },
+	[SEMEL_BUSY] = { "busy", SEMEL_CLASS_OUTAGE, EX_TEMPFAIL,
+			 "another process held the lock for too long: try again" },
+	[SEMEL_LEASE_LOST] = { "lease-lost", SEMEL_CLASS_OUTAGE, EX_TEMPFAIL,
+			       "another owner has taken over" },
+	[SEMEL_OUTAGE] = { "outage", SEMEL_CLASS_OUTAGE, EX_UNAVAILABLE,
+			   "store, broker or dependency cannot be reached or used now" },
+	[SEMEL_STORAGE_FULL] = { "storage-full", SEMEL_CLASS_OUTAGE, EX_TEMPFAIL,
+				 "no disk space: free some and try again" },
+	[SEMEL_NOT_A_DATABASE] = { "not-a-database", SEMEL_CLASS_REJECT, EX_DATAERR,
+				   "the file is no database" },
+	[SEMEL_NO_SCHEMA] = { "no-schema", SEMEL_CLASS_REJECT, EX_CONFIG,
+			      "the tables are missing: run semel init" },
+	[SEMEL_SCHEMA_NEWER] = { "schema-newer", SEMEL_CLASS_REJECT, EX_CONFIG,
+				 "the tables were made by a newer semel: upgrade this one" },
+	[SEMEL_CONFIG] = { "config", SEMEL_CLASS_REJECT, EX_CONFIG, "a setting is not valid" },
+	[SEMEL_USAGE] = { "usage", SEMEL_CLASS_BUG, EX_USAGE, "the command line is not valid" },
+	[SEMEL_NOT_FINISHED] = { "not-finished", SEMEL_CLASS_RETRY, EX_TEMPFAIL,
+				 "time ran out before the work did: try again" },
+	[SEMEL_PROBLEM_FOUND] = { "problem-found", SEMEL_CLASS_REJECT, EX_FOUND,
+				  "the check found a problem" },
+	[SEMEL_STOPPED] = { "stopped", SEMEL_CLASS_REJECT, EX_DONE, "stopped on request" },
+	[SEMEL_INTERNAL] = { "internal", SEMEL_CLASS_BUG, EX_SOFTWARE,
+			     "an error inside semel, or no memory" },
+	[SEMEL_STALLED] = { "stalled", SEMEL_CLASS_RETRY, EX_TEMPFAIL,
+			    "the partition accepts no events now; the event is not the cause" },
+};
+
+/* A number that is no status can only come from a bug. */
+static const struct row *row_of(semel_status status)
+{
+	unsigned at = (unsigned)status;
+	return &rows[at < SEMEL_STATUS_COUNT ? at : SEMEL_INTERNAL];
+}
+
+const char *semel_status_name(semel_status status)
+{
+	return row_of(status)->name;
+}
+
+const char *semel_status_sentence(semel_status status)
+{
+	return row_of(status)->sentence;
+}
+
+semel_class semel_status_class(semel_status status)
+{
+	return row_of(status)->class;
+}
+
+int semel_status_exit_code(semel_status status)
+{
+	return row_of(status)->exit_code;
+}
+
+/* The version that was linked, for programs that compare it with their headers. */
+const char *semel_version(void)
+{
+	return SEMEL_VERSION;
+}
+
+/* ---- the caller's error -----------------------------------------------------------------------
+ */
 
 /* Only a text that fills its room was cut; then its last character may be half of one. */
 static void drop_cut_character(char *text, size_t room)

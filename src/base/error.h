@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Filling the caller's semel_error. The table of statuses is in status.c. */
+/* Filling the caller's semel_error. */
 #ifndef SEMEL_BASE_ERROR_H
 #define SEMEL_BASE_ERROR_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An event as one line of JSON, and back. The payload's own bytes are kept, so that a number with
  * twenty digits or a member's order survives the way through a line. */
-#include "base/base64.h"
+#include "base/buffer.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/time.h"

@@ -4,7 +4,6 @@
  * byte chooses. */
 #include "base/child.h"
 #include "base/curl.h"
-#include "base/curl_fetch.h"
 #include "base/json.h"
 #include "broker/rabbitmq/rabbitmq.h"
 #include "consume/handler.h"

@@ -7,7 +7,7 @@
  * What AMQP has no request for, the management plugin reports over HTTP: bindings, nodes, disks.
  * Where the plugin is not enabled, that is advice, no problem.
  */
-#include "base/curl_fetch.h"
+#include "base/curl.h"
 #include "base/error.h"
 #include "broker/rabbitmq/rabbitmq.h"
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/arguments/secrets.h"
 
-#include "base/secret_file.h"
 #include "base/url.h"
 #include "cli/arguments/config.h"
 #include "observe/log.h"
@@ -10,8 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define SHOWN_SIZE 4096
+#define FAULT_SIZE 512
+#define GROUPS_MAX 256
 
 static bool were_on_command_line; /* written before any thread begins */
 
@@ -69,6 +72,56 @@ void semel_secrets_disable_core(void)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
+struct fault {
+	char text[FAULT_SIZE];   /* "/etc/semel/token can be read by every user" */
+	char remedy[FAULT_SIZE]; /* the command that repairs it */
+};
+
+/* Many a service reads a file of root's through its group. */
+static bool is_our_group(gid_t group)
+{
+	gid_t groups[GROUPS_MAX];
+	int count = getgroups(GROUPS_MAX, groups);
+	if (group == 0 || group == getegid())
+		return true;
+	for (int i = 0; i < count; i++)
+		if (groups[i] == group)
+			return true;
+	return false;
+}
+
+/* True, also where there is no such file: no user can read it but we, root, and those of a group
+ * that we are in; and none but we and root can change it. */
+static bool is_safe(const char *path, struct fault *fault_out)
+{
+	struct stat file;
+	const char *fault = NULL;
+	char repair[32] = "chmod 600";
+	if (stat(path, &file) != 0 || !S_ISREG(file.st_mode))
+		return true;
+	if (file.st_uid != 0 && file.st_uid != geteuid()) {
+		fault = "belongs to another user, who can change it";
+		snprintf(repair, sizeof repair, "chown %u", (unsigned)geteuid());
+	} else if (file.st_mode & S_IWOTH) {
+		fault = "can be changed by every user";
+	} else if (file.st_mode & S_IROTH) {
+		fault = "can be read by every user";
+	} else if (file.st_mode & S_IWGRP) {
+		fault = "can be changed by its group";
+		snprintf(repair, sizeof repair, "chmod g-w");
+	} else if ((file.st_mode & S_IRGRP) && !is_our_group(file.st_gid)) {
+		fault = "can be read by a group that this process is not in";
+	}
+	if (!fault)
+		return true;
+	if (repair[2] == 'm' /* not chown */ && (file.st_mode & S_IRGRP) &&
+	    file.st_uid != geteuid() && is_our_group(file.st_gid))
+		snprintf(repair, sizeof repair, "chmod 640"); /* we read it through the group */
+	snprintf(fault_out->text, sizeof fault_out->text, "%.300s %s", path, fault);
+	snprintf(fault_out->remedy, sizeof fault_out->remedy, "%s %.300s", repair, path);
+	return false;
+}
+
 struct inspection {
 	const struct semel_examination *examination; /* NULL: for the log */
 	unsigned safe;
@@ -76,10 +129,10 @@ struct inspection {
 
 static void inspect_file(struct inspection *inspection, const char *path)
 {
-	struct semel_secret_fault fault;
+	struct fault fault;
 	if (!path || !*path)
 		return;
-	if (semel_secret_file_is_safe(path, &fault)) {
+	if (is_safe(path, &fault)) {
 		inspection->safe++;
 		return;
 	}
@@ -88,7 +141,7 @@ static void inspect_file(struct inspection *inspection, const char *path)
 					 SEMEL_SEVERITY_ADVICE, fault.text, fault.remedy);
 		return;
 	}
-	char text[2 * SEMEL_SECRET_TEXT_MAX + 16];
+	char text[2 * FAULT_SIZE + 16];
 	snprintf(text, sizeof text, "%s (run: %s)", fault.text, fault.remedy);
 	semel_log(SEMEL_LOG_WARN, "a file with a secret is readable by other users",
 		  &(struct semel_log_fields){ .error = text });
