@@ -203,23 +203,24 @@ static semel_status add_token(struct semel_tokens *tokens, const char *line, siz
 semel_status semel_tokens_parse(const char *text, struct semel_tokens *tokens_out,
 				semel_error *error)
 {
-	semel_status status = SEMEL_OK;
-
 	*tokens_out = (struct semel_tokens){ 0 };
-	while (*text && status == SEMEL_OK) {
+	while (*text) {
 		const char *line = text + strspn(text, " \t\r");
 		size_t whole = strcspn(line, "\n"), length = whole;
 		while (length > 0 && strchr(" \t\r", line[length - 1]))
 			length--;
-		if (length > 0 && line[0] != '#')
-			status = add_token(tokens_out, line, length, error);
+		semel_status status = length > 0 && line[0] != '#'
+					      ? add_token(tokens_out, line, length, error)
+					      : SEMEL_OK;
+		if (status != SEMEL_OK)
+			return status;
 		text = line + whole + (line[whole] == '\n');
 	}
-	if (status == SEMEL_OK && tokens_out->count == 0)
+	if (tokens_out->count == 0)
 		return semel_error_set(
 			error, SEMEL_CONFIG,
 			"the token file is empty (make a token: openssl rand -hex 32)");
-	return status;
+	return SEMEL_OK;
 }
 
 void semel_tokens_free(struct semel_tokens *tokens)

@@ -396,18 +396,20 @@ void semel_admin_reload_tokens(struct semel_admin *admin)
 	if (!admin || !admin->token_file)
 		return;
 	semel_status status = read_tokens(admin->token_file, &tokens, &error);
-	if (status == SEMEL_OK) {
-		pthread_mutex_lock(&admin->tokens_mutex);
-		struct semel_tokens old = admin->tokens;
-		admin->tokens = tokens;
-		tokens = old;
-		pthread_mutex_unlock(&admin->tokens_mutex);
-		semel_logf(SEMEL_LOG_INFO, "admin: token file reloaded");
-	} else {
+	if (status != SEMEL_OK) {
 		semel_log(SEMEL_LOG_ERROR,
 			  "admin: cannot reload the token file, the old tokens stay valid",
 			  &(struct semel_log_fields){ .error = error.text });
+		goto free_tokens;
 	}
+	pthread_mutex_lock(&admin->tokens_mutex);
+	struct semel_tokens old = admin->tokens;
+	admin->tokens = tokens;
+	tokens = old;
+	pthread_mutex_unlock(&admin->tokens_mutex);
+	semel_logf(SEMEL_LOG_INFO, "admin: token file reloaded");
+
+free_tokens:
 	semel_tokens_free(&tokens);
 }
 

@@ -89,11 +89,11 @@ semel_status semel_admin_request_audit(struct semel_admin_request *request, cons
 
 void semel_audit_outcome(semel_status status, char *text, size_t size)
 {
-	if (status == SEMEL_OK)
-		snprintf(text, size, "done");
-	else
+	if (status != SEMEL_OK)
 		snprintf(text, size, "%s: %s", http_status(status) < 500 ? "refused" : "failed",
 			 semel_status_name(status));
+	else
+		snprintf(text, size, "done");
 }
 
 void semel_admin_request_audit_end(struct semel_admin_request *request, semel_status status)

@@ -80,9 +80,11 @@ static semel_status set_slot(struct semel_admin_request *request, semel_error *e
 		return SEMEL_OK;
 	semel_status status =
 		upkeep->slot_read(request->store, request->context->options.slot, &slot, error);
-	if (status == SEMEL_OK && slot.exists)
+	if (status != SEMEL_OK)
+		return status;
+	if (slot.exists)
 		set(SEMEL_METRIC_SLOT_RETAINED, NULL, NULL, slot.retained);
-	return status;
+	return SEMEL_OK;
 }
 
 static semel_status set_leases(struct semel_admin_request *request, semel_error *error)

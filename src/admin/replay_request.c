@@ -54,9 +54,11 @@ static semel_status read_time(struct reading *reading, struct semel_text name,
 	const char *text = NULL;
 	semel_status status = read_text(reading, name, value, &text, error);
 
-	if (status == SEMEL_OK && !semel_time_parse(text, time_ms_out))
-		return refuse(error, name, "a time such as 2026-01-31T12:00:00Z");
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	return semel_time_parse(text, time_ms_out)
+		       ? SEMEL_OK
+		       : refuse(error, name, "a time such as 2026-01-31T12:00:00Z");
 }
 
 static semel_status read_flag(struct semel_text name, struct semel_text value, bool *flag_out,
@@ -73,10 +75,10 @@ static semel_status read_aggregate(struct reading *reading, struct semel_text na
 {
 	const char *text = NULL;
 	semel_status status = read_text(reading, name, value, &text, error);
-	const char *colon = status == SEMEL_OK ? strchr(text, ':') : NULL;
 
 	if (status != SEMEL_OK)
 		return status;
+	const char *colon = strchr(text, ':');
 	if (!colon || colon == text || !colon[1])
 		return refuse(error, name, "of the form TYPE:ID");
 	reading->plan->filter.aggregate_type =
@@ -131,7 +133,6 @@ semel_status semel_replay_request_read(struct semel_text body, struct semel_aren
 {
 	struct reading reading = { arena, plan };
 	struct semel_text name, value;
-	semel_status status = SEMEL_OK;
 
 	if (body.length > SEMEL_REPLAY_REQUEST_MAX)
 		return semel_error_set(error, SEMEL_USAGE,
@@ -143,10 +144,14 @@ semel_status semel_replay_request_read(struct semel_text body, struct semel_aren
 	if (!semel_json_is_valid(body) || !is_object(body))
 		return semel_error_set(error, SEMEL_USAGE, "the body must be a JSON object");
 	struct semel_json_walk walk = semel_json_walk(body);
-	while (status == SEMEL_OK && semel_json_next(&walk, &name, &value))
-		status = read_member(&reading, semel_json_unquote(name, arena), value, error);
-	if (status == SEMEL_OK && plan->reprocess && !plan->scope)
+	while (semel_json_next(&walk, &name, &value)) {
+		semel_status status =
+			read_member(&reading, semel_json_unquote(name, arena), value, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	if (plan->reprocess && !plan->scope)
 		return semel_error_set(error, SEMEL_USAGE,
 				       "reprocess requires scope, whose claims are released");
-	return status;
+	return SEMEL_OK;
 }

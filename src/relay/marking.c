@@ -3,11 +3,49 @@
 
 #include "base/error.h"
 #include "fault/failpoint.h"
+#include "fault/plant.h"
 #include "observe/log.h"
+#include "observe/metrics.h"
 
 #define UNSEEN_MAX_MS 10000 /* for a refused row of the change stream to become visible */
+#define STALLED_STEP  4     /* of the backoff: the delay of a fourth attempt, each time */
 
-/* ---- judging --------------------------------------------------------------------------------- */
+/* ---- deciding -------------------------------------------------------------------------------- */
+
+static void give_up(const struct semel_refusal_policy *policy, struct semel_mark *mark)
+{
+	mark->kind = SEMEL_MARK_FAILED;
+	mark->holds = policy->poison != SEMEL_POISON_SKIP;
+	mark->blocks = policy->poison == SEMEL_POISON_BLOCK;
+}
+
+void semel_refusal_decide(const struct semel_refusal_policy *policy, semel_status outcome,
+			  int64_t now_ms, uint64_t chance, struct semel_mark *mark)
+{
+	if (outcome == SEMEL_OK ||
+	    (SEMEL_PLANTED("refused-is-published") && outcome == SEMEL_TOO_LARGE)) {
+		mark->kind = SEMEL_MARK_PUBLISHED;
+		return;
+	}
+	if (outcome == SEMEL_HELD) {
+		mark->kind = SEMEL_MARK_PARKED;
+		return;
+	}
+	if (outcome == SEMEL_STALLED) {
+		mark->kind = SEMEL_MARK_RETRY;
+		mark->attempts = mark->row->attempts;
+		mark->due_ms = now_ms + semel_backoff_ms(policy->backoff, STALLED_STEP, chance);
+		return;
+	}
+	mark->attempts = mark->row->attempts + 1;
+	if (semel_status_class(outcome) != SEMEL_CLASS_RETRY ||
+	    mark->attempts >= policy->attempts_max) {
+		give_up(policy, mark);
+		return;
+	}
+	mark->kind = SEMEL_MARK_RETRY;
+	mark->due_ms = now_ms + semel_backoff_ms(policy->backoff, mark->attempts, chance);
+}
 
 /* A refusal that costs no attempt is not about the event: the broker has logged it once, and each
  * of its events would repeat it. */
@@ -113,7 +151,8 @@ static semel_status mark_lane(struct semel_marking *marking, const struct semel_
 static void count_mark(struct semel_marking *marking, const struct semel_mark *mark)
 {
 	marking->published += mark->kind == SEMEL_MARK_PUBLISHED;
-	semel_relay_counters_add_mark(marking->counters, mark);
+	marking->counters.published += mark->kind == SEMEL_MARK_PUBLISHED;
+	marking->counters.failed += mark->kind == SEMEL_MARK_FAILED;
 	if (mark->kind != SEMEL_MARK_PUBLISHED)
 		log_refusal(mark);
 }
@@ -207,8 +246,7 @@ void semel_marking_mark_unconfirmed(struct semel_marking *marking, semel_error *
 	(void)semel_failpoint(SEMEL_FP_RELAY_AFTER_MARK, error);
 }
 
-/* ---- marking batches
- * -------------------------------------------------------------------------------- */
+/* ---- marking batches ------------------------------------------------------------------------- */
 
 static void count_marks(struct semel_marking *marking, const struct semel_relay_batch *batch)
 {
@@ -229,16 +267,20 @@ static void lose_lane(struct semel_marking *marking, const struct semel_relay_ba
 static semel_status finish_batch(struct semel_marking *marking, struct semel_relay_batch *batch,
 				 semel_status status, semel_error *error)
 {
-	if (status == SEMEL_OK) {
-		count_marks(marking, batch);
-		if (batch->lane || batch->refused)
-			status = semel_failpoint(SEMEL_FP_RELAY_AFTER_MARK, error);
-		if (marking->source->driver->batch_marked)
-			marking->source->driver->batch_marked(marking->source, batch);
-	} else if (status == SEMEL_LEASE_LOST) {
+	if (status == SEMEL_LEASE_LOST) {
 		lose_lane(marking, batch);
 		status = SEMEL_OK;
+		goto remove_batch;
 	}
+	if (status != SEMEL_OK)
+		goto remove_batch;
+	count_marks(marking, batch);
+	if (batch->lane || batch->refused)
+		status = semel_failpoint(SEMEL_FP_RELAY_AFTER_MARK, error);
+	if (marking->source->driver->batch_marked)
+		marking->source->driver->batch_marked(marking->source, batch);
+
+remove_batch:
 	semel_window_remove(marking->window, batch);
 	return status;
 }
@@ -314,8 +356,7 @@ semel_status semel_marking_mark_batches(struct semel_marking *marking,
 	return status;
 }
 
-/* ---- before the rest of a batch ---------------------------------------------------------------
- */
+/* ---- before the rest of a batch -------------------------------------------------------------- */
 
 static semel_status mark_refusals_of(struct semel_marking *marking, struct semel_relay_batch *batch,
 				     struct semel_marking_result *result, semel_error *error)
@@ -364,4 +405,45 @@ semel_status semel_marking_mark_answered(struct semel_marking *marking, semel_er
 			status = SEMEL_OK; /* go on with the others */
 	}
 	return status;
+}
+
+/* ---- counting -------------------------------------------------------------------------------- */
+
+void semel_relay_counters_open(struct semel_relay_counters *counters)
+{
+	*counters = (struct semel_relay_counters){
+		.attempts = semel_series(SEMEL_METRIC_PUBLISH_ATTEMPTS, NULL, NULL),
+		.done = semel_series(SEMEL_METRIC_PUBLISHED, NULL, NULL),
+		.refused = semel_series(SEMEL_METRIC_PUBLISH_NACKED, NULL, NULL),
+		.unroutable = semel_series(SEMEL_METRIC_PUBLISH_RETURNED, NULL, NULL),
+		.letters = semel_series(SEMEL_METRIC_DLQ_ADDED, NULL, NULL),
+		.outstanding = semel_series(SEMEL_METRIC_PUBLISH_OUTSTANDING, NULL, NULL),
+		.confirm = semel_series(SEMEL_METRIC_PUBLISH_CONFIRM, NULL, NULL),
+	};
+}
+
+void semel_relay_counters_add_outcome(struct semel_relay_counters *counters, semel_status outcome,
+				      int64_t took_us)
+{
+	counters->offered++;
+	counters->nacked += outcome == SEMEL_NACKED;
+	counters->returned += outcome == SEMEL_UNROUTABLE;
+	semel_series_observe(counters->confirm, took_us);
+}
+
+static void add_to_series(struct semel_series *series, uint64_t *count)
+{
+	if (*count > 0)
+		semel_series_add(series, *count);
+	*count = 0;
+}
+
+void semel_relay_counters_report(struct semel_relay_counters *counters, uint32_t outstanding)
+{
+	add_to_series(counters->attempts, &counters->offered);
+	add_to_series(counters->done, &counters->published);
+	add_to_series(counters->refused, &counters->nacked);
+	add_to_series(counters->unroutable, &counters->returned);
+	add_to_series(counters->letters, &counters->failed);
+	semel_series_set(counters->outstanding, outstanding);
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One step of a relay: read batches, offer their events, poll outcomes, mark. This file only calls
- * the others in the right order: window.c (what is in flight), transactions.c, marking.c (from
- * outcomes to marks), pacing.c (when to mark, how long to sleep; pure).
- */
+/* One step of a relay: read batches, offer their events, poll outcomes, mark. It calls the others
+ * in the right order: window.c (what is in flight, when to mark, how long to sleep) and marking.c
+ * (from outcomes to marks). */
 #include "relay/pipeline.h"
 
 #include "base/error.h"
@@ -12,8 +11,6 @@
 #include "observe/log.h"
 #include "observe/span.h"
 #include "observe/step_timer.h"
-#include "relay/marking.h"
-#include "relay/transactions.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,31 +34,94 @@ struct poll_result {
 	char reason[160];
 };
 
+struct transactions {
+	bool joined;            /* the broker has a session for them */
+	uint64_t number;        /* of the row offered last; more of it may come. 0: none */
+	semel_status rejection; /* of one of its events; OK: none */
+};
+
 struct semel_pipeline {
 	struct semel_pipeline_options options;
 	const struct semel_env *env;
 	struct semel_source *source;
 	struct semel_broker *broker;
 	struct semel_window window;
-	struct semel_transactions transactions;
+	struct transactions transactions;
 	struct semel_marking marking;
-	struct semel_relay_counters counters;
 	struct poll_result poll;
 	struct progress progress;
 	bool more;        /* the last read has left rows */
 	bool broker_lost; /* the last outage was the broker's: the store may still be connected */
 };
 
-/* ---- polling outcomes --------------------------------------------------------------------------
- */
+/* ---- transactions ---------------------------------------------------------------------------- */
+
+static bool has_open_transaction(const struct semel_pipeline *pipeline)
+{
+	const struct semel_source *source = pipeline->source;
+
+	return pipeline->transactions.joined && source->driver->in_transaction &&
+	       source->driver->in_transaction(source);
+}
+
+/* The transaction number for this row, which is offered next; 0: none. */
+static uint64_t enter_transaction(struct transactions *transactions,
+				  const struct semel_outbox_row *row)
+{
+	uint64_t number = transactions->joined ? row->transaction : 0;
+
+	if (number != transactions->number) {
+		transactions->number = number;
+		transactions->rejection = SEMEL_OK;
+	}
+	return number;
+}
+
+static semel_status begin_session(struct semel_pipeline *pipeline, semel_error *error)
+{
+	struct semel_broker *broker = pipeline->broker;
+	char name[SEMEL_SOURCE_LABEL_SIZE];
+
+	if (!pipeline->options.transactions || pipeline->transactions.joined)
+		return SEMEL_OK;
+	semel_status status = pipeline->source->driver->label(pipeline->source, name, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = broker->driver->init_transactions(broker, name, error);
+	pipeline->transactions.joined = status == SEMEL_OK;
+	return status;
+}
+
+/* ---- polling outcomes ------------------------------------------------------------------------ */
 
 static void record_outcome(struct semel_pipeline *pipeline, struct semel_relay_inflight *inflight,
 			   semel_status status, const char *reason)
 {
+	struct transactions *transactions = &pipeline->transactions;
+	uint64_t number = inflight->metadata.transaction;
+
 	semel_window_record_outcome(&pipeline->window, inflight, status, reason);
-	if (status != SEMEL_OK)
-		semel_transactions_record_outcome(&pipeline->transactions,
-						  inflight->metadata.transaction, status);
+	if (number != 0 && number == transactions->number &&
+	    semel_status_class(status) == SEMEL_CLASS_REJECT)
+		transactions->rejection = status;
+}
+
+/* The trace span of publishing one event whose outcome was reported. */
+static void trace_outcome(const struct semel_relay_inflight *inflight, semel_status outcome,
+			  const struct semel_env *env)
+{
+	const struct semel_relay_batch *batch = inflight->batch;
+	const struct semel_event *event = &batch->fetched.rows[inflight - batch->inflight].event;
+	struct semel_text traceparent = semel_event_header(event, "traceparent", batch->arena);
+	struct semel_span_context parent = semel_span_context_of(traceparent, event->id);
+	struct semel_span span =
+		semel_span_make("semel.relay.publish", SEMEL_SPAN_PRODUCER, &parent, env);
+
+	span.began_ms -= semel_steady_ms(env) - batch->offered_at_ms;
+	span.failure = outcome == SEMEL_OK ? NULL : semel_status_name(outcome);
+	semel_span_text(&span, "event.id", event->id);
+	semel_span_text(&span, "messaging.destination.name", event->topic);
+	semel_span_end(&span);
 }
 
 static void fail_poll(struct poll_result *poll, semel_status status, const char *reason)
@@ -87,13 +147,14 @@ static void handle_outcome(const struct semel_publish_outcome *outcome, void *us
 		poll->began_ms = semel_steady_ms(pipeline->env);
 	if (took_us <= 0)
 		took_us = (poll->began_ms - inflight->batch->offered_at_ms) * 1000;
-	semel_relay_counters_add_outcome(&pipeline->counters, outcome->status, took_us);
+	semel_relay_counters_add_outcome(&pipeline->marking.counters, outcome->status, took_us);
 	if (semel_spans_enabled())
-		semel_relay_span(inflight, outcome->status, pipeline->env);
+		trace_outcome(inflight, outcome->status, pipeline->env);
 	record_outcome(pipeline, outcome->token, outcome->status, outcome->reason);
-	if (outcome->status == SEMEL_OK && poll->status == SEMEL_OK)
-		fail_poll(poll, semel_failpoint(SEMEL_FP_RELAY_AFTER_CONFIRM, NULL),
-			  "failpoint relay.after-confirm");
+	if (outcome->status != SEMEL_OK || poll->status != SEMEL_OK)
+		return;
+	fail_poll(poll, semel_failpoint(SEMEL_FP_RELAY_AFTER_CONFIRM, NULL),
+		  "failpoint relay.after-confirm");
 }
 
 static semel_status poll_broker(struct semel_pipeline *pipeline, int64_t wait_ms,
@@ -127,11 +188,6 @@ static bool must_wait(const struct semel_pipeline *pipeline, const struct semel_
 	       semel_window_is_behind_refused(&pipeline->window, batch, at);
 }
 
-static bool has_open_transaction(const struct semel_pipeline *pipeline)
-{
-	return semel_transactions_in_transaction(&pipeline->transactions, pipeline->source);
-}
-
 /* The refusals of a transaction are marked once all of it was refused: a part that another relay
  * publishes again would be visible without the rest. */
 static semel_status mark_refusals(struct semel_pipeline *pipeline, semel_error *error)
@@ -152,7 +208,7 @@ static semel_status make_room(struct semel_pipeline *pipeline, semel_error *erro
 		pipeline->source->driver->keepalive(pipeline->source);
 	if (status != SEMEL_OK)
 		return status;
-	if (!semel_transactions_are_joined(&pipeline->transactions)) {
+	if (!pipeline->transactions.joined) {
 		status = mark_refusals(pipeline, error);
 		if (status != SEMEL_OK)
 			return status;
@@ -192,7 +248,7 @@ static semel_status offer_row(struct semel_pipeline *pipeline, struct semel_rela
 	inflight->metadata = (struct semel_publish_metadata){
 		.replay = row->replay,
 		.previous = row->previous,
-		.transaction = semel_transactions_enter(&pipeline->transactions, row),
+		.transaction = enter_transaction(&pipeline->transactions, row),
 	};
 	if (row->held || must_wait(pipeline, batch, at)) {
 		hold(pipeline, inflight);
@@ -219,14 +275,15 @@ static semel_status offer_row(struct semel_pipeline *pipeline, struct semel_rela
 			return SEMEL_OK;
 		}
 	}
-	if (outcome == SEMEL_OK)
-		return semel_failpoint(SEMEL_FP_RELAY_AFTER_PUBLISH, error);
-	if (semel_outcome_is_about_event(outcome)) {
+	if (outcome != SEMEL_OK && !semel_outcome_is_about_event(outcome)) {
+		pipeline->broker_lost = true;
+		return outcome;
+	}
+	if (outcome != SEMEL_OK) {
 		record_outcome(pipeline, inflight, outcome, error->text);
 		return SEMEL_OK;
 	}
-	pipeline->broker_lost = true;
-	return outcome;
+	return semel_failpoint(SEMEL_FP_RELAY_AFTER_PUBLISH, error);
 }
 
 /* Waits at most the confirm timeout for the broker's transactional session. */
@@ -236,8 +293,7 @@ static semel_status join(struct semel_pipeline *pipeline, semel_error *error)
 	int64_t until_ms = semel_steady_ms(pipeline->env) + pipeline->options.confirm_timeout_ms;
 	semel_status status;
 
-	while ((status = semel_transactions_join(&pipeline->transactions, pipeline->source,
-						 pipeline->broker, error)) == SEMEL_FULL) {
+	while ((status = begin_session(pipeline, error)) == SEMEL_FULL) {
 		if (semel_steady_ms(pipeline->env) >= until_ms)
 			return SEMEL_OUTAGE; /* the broker has filled in the error */
 		if (pipeline->source->driver->keepalive)
@@ -355,7 +411,7 @@ static enum semel_outcome_mode outcome_mode(const struct semel_pipeline *pipelin
 		.source_reports_exhausted = pipeline->source->driver->is_exhausted != NULL,
 		.source_listens = is_listening(pipeline),
 		.has_room = semel_pipeline_has_room(pipeline),
-		.transactional = semel_transactions_are_joined(&pipeline->transactions),
+		.transactional = pipeline->transactions.joined,
 		.sparse = pipeline->window.sparse,
 	};
 
@@ -369,7 +425,7 @@ static void complete_transaction(struct semel_pipeline *pipeline)
 	const struct semel_window *window = &pipeline->window;
 	bool transaction_open = has_open_transaction(pipeline);
 
-	if (!semel_transactions_are_joined(&pipeline->transactions) ||
+	if (!pipeline->transactions.joined ||
 	    (transaction_open &&
 	     (room_in(pipeline).rows > 0 || semel_window_has_answered_batch(window))))
 		return;
@@ -407,6 +463,14 @@ static semel_status mark_answered(struct semel_pipeline *pipeline, enum semel_st
 	return status;
 }
 
+static semel_status poll_and_mark(struct semel_pipeline *pipeline, enum semel_step kind,
+				  semel_error *error)
+{
+	semel_status status = poll_outcomes(pipeline, kind, error);
+
+	return status == SEMEL_OK ? mark_answered(pipeline, kind, error) : status;
+}
+
 static bool is_busy(const struct semel_pipeline *pipeline, enum semel_step kind)
 {
 	/* A batch that was finished just now may be the source's to mark, in its next step. */
@@ -440,10 +504,8 @@ semel_status semel_pipeline_step(struct semel_pipeline *pipeline, enum semel_ste
 	}
 	if (SEMEL_PLANTED("mark-before-confirm"))
 		semel_marking_mark_unconfirmed(&pipeline->marking, error);
-	status = poll_outcomes(pipeline, kind, error);
-	if (status == SEMEL_OK)
-		status = mark_answered(pipeline, kind, error);
-	semel_relay_counters_report(&pipeline->counters, pipeline->window.unanswered);
+	status = poll_and_mark(pipeline, kind, error);
+	semel_relay_counters_report(&pipeline->marking.counters, pipeline->window.unanswered);
 	*busy_out = is_busy(pipeline, kind);
 	return status;
 }
@@ -506,10 +568,8 @@ static void assemble(struct semel_pipeline *pipeline, struct semel_lanes *lanes)
 		.lanes = lanes,
 		.source = pipeline->source,
 		.window = &pipeline->window,
-		.counters = &pipeline->counters,
 	};
-	semel_transactions_open(&pipeline->transactions, options->transactions);
-	semel_relay_counters_open(&pipeline->counters);
+	semel_relay_counters_open(&pipeline->marking.counters);
 }
 
 semel_status semel_pipeline_open(const struct semel_pipeline_options *options,
@@ -533,7 +593,7 @@ void semel_pipeline_connect(struct semel_pipeline *pipeline, semel_store *store,
 			    struct semel_broker *broker)
 {
 	semel_window_reset(&pipeline->window);
-	semel_transactions_reset(&pipeline->transactions);
+	pipeline->transactions = (struct transactions){ 0 }; /* a new session is needed */
 	pipeline->progress.read = pipeline->more = pipeline->broker_lost = false;
 	pipeline->broker = broker;
 	pipeline->marking.store = store;

@@ -2,18 +2,25 @@
 /* Source → broker → mark, in batches that overlap: the next one is read while the last is
  * confirmed.
  *
- * Invariants, beside those of window.h, marking.h, transactions.h and rest.h:
+ * Invariants, beside those of window.h and marking.h:
  * - After a refusal nothing more is read until it is marked, so that later events of its aggregate
  *   are read as held.
  * - After an outage everything not marked is read again: the same ids once more, never fewer.
  * - While the pipeline waits for the broker, refusals are marked and leases renewed.
+ *
+ * Events that were committed together are published together, or not at all, where the broker has
+ * transactions:
+ * - The broker commits only between two transactions of the source, or when one alone fills the
+ *   window: then it is published in parts, and the log says so.
+ * - Once an event of a transaction is rejected for good, the rest of that transaction is refused.
+ * - The transactional session begins only when the first batch is offered: the lanes are ours then,
+ *   and an earlier producer of the same name is fenced off.
  */
 #ifndef SEMEL_RELAY_PIPELINE_H
 #define SEMEL_RELAY_PIPELINE_H
 
 #include "broker/broker.h"
-#include "relay/refusal.h"
-#include "relay/source.h"
+#include "relay/marking.h"
 
 struct semel_pipeline_options {
 	uint32_t window;

@@ -5,7 +5,7 @@
  * The room relay/: only rules. Store, broker and clock are reached through their seams and
  * semel_env; no SQL, no socket and no database's name appears here. Files, outermost first: relay.c
  * (main loop), pipeline.c (one step), poll.c and cdc/ (sources), window.c, batch.c, marking.c,
- * transactions.c, lanes.c, and the pure ones: pacing.c, refusal.c, cdc/slot_rule.c. */
+ * lanes.c. */
 #ifndef SEMEL_RELAY_RELAY_H
 #define SEMEL_RELAY_RELAY_H
 

@@ -28,7 +28,7 @@ static struct semel_cdc *cdc_of(struct semel_source *source)
 	return (struct semel_cdc *)source; /* base is its first member */
 }
 
-/* ---- maintenance ------------------------------------------------------ */
+/* ---- maintenance ----------------------------------------------------------------------------- */
 
 static void stand_by(struct semel_cdc *cdc)
 {
@@ -98,11 +98,20 @@ static semel_status advance(struct semel_cdc *cdc, bool finishing, semel_error *
 	return semel_cdc_check_stream(cdc, error);
 }
 
+static semel_status flush_and_advance(struct semel_cdc *cdc, bool finishing, semel_error *error)
+{
+	bool hurry = finishing || cdc->state == SEMEL_CDC_LEAVING;
+	semel_status status = hurry && !cdc->batches->in_flight
+				      ? semel_cdc_flush_all(cdc, error)
+				      : semel_cdc_flush(cdc, false, error);
+
+	return status == SEMEL_OK ? advance(cdc, finishing, error) : status;
+}
+
 static semel_status maintain(struct semel_source *source, bool finishing, bool *unfinished_out,
 			     semel_error *error)
 {
 	struct semel_cdc *cdc = cdc_of(source);
-	bool hurry = finishing || cdc->state == SEMEL_CDC_LEAVING;
 
 	if (has_lost_lanes(cdc)) {
 		if (semel_cdc_in_transaction(cdc))
@@ -113,11 +122,7 @@ static semel_status maintain(struct semel_source *source, bool finishing, bool *
 		semel_cdc_monitor_slot_on_standby(cdc);
 		return SEMEL_OK;
 	}
-	semel_status status = hurry && !cdc->batches->in_flight
-				      ? semel_cdc_flush_all(cdc, error)
-				      : semel_cdc_flush(cdc, false, error);
-	if (status == SEMEL_OK)
-		status = advance(cdc, finishing, error);
+	semel_status status = flush_and_advance(cdc, finishing, error);
 	semel_cdc_keepalive(cdc);
 	*unfinished_out = finishing && semel_cdc_has_unmarked(cdc);
 	return status;
@@ -248,13 +253,15 @@ static semel_status read_poll(struct semel_cdc *cdc, const struct semel_room *ro
 	semel_status status =
 		cdc->poll->driver->read(cdc->poll, cdc->paused ? &none : room, batch_out, error);
 
-	if (status == SEMEL_OK && !*batch_out && room->rows > 0 && !cdc->paused &&
+	if (status != SEMEL_OK)
+		return status;
+	if (!*batch_out && room->rows > 0 && !cdc->paused &&
 	    cdc->poll->driver->is_exhausted(cdc->poll))
 		cdc->drained_ms = semel_steady_ms(cdc->env);
 	for (uint32_t i = 0; *batch_out && i < (*batch_out)->fetched.count; i++)
 		if ((*batch_out)->fetched.rows[i].seq > cdc->polled_seq)
 			cdc->polled_seq = (*batch_out)->fetched.rows[i].seq;
-	return status;
+	return SEMEL_OK;
 }
 
 static semel_status read_next(struct semel_source *source, const struct semel_room *room,
@@ -286,8 +293,7 @@ static bool in_transaction(const struct semel_source *source)
 	return semel_cdc_in_transaction((const struct semel_cdc *)source);
 }
 
-/* ---- marking batches
- * -------------------------------------------------------------------------------- */
+/* ---- marking batches ------------------------------------------------------------------------- */
 
 static void remember_exceptions(struct semel_cdc *cdc, const struct semel_relay_batch *batch)
 {

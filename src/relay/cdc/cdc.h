@@ -5,9 +5,119 @@
 #define SEMEL_RELAY_CDC_CDC_H
 
 #include "relay/cdc/exception_set.h"
-#include "relay/cdc/mark_buffer.h"
-#include "relay/cdc/slot_rule.h"
 #include "relay/poll.h"
+#include "store/changes.h"
+
+/* ---- flush.c: how far the change stream may be confirmed; pure --------------------------------
+ *
+ * - Batches complete in any order; the stream is confirmed in its own order.
+ * - A position is reached only when every batch up to it is complete. A batch that ends within a
+ *   transaction has no position of its own: the next batch that has one covers it.
+ * - A position that comes without rows (the stream was idle) is reached at once when no batch is
+ *   open, and otherwise with the last open batch.
+ */
+#define SEMEL_FEEDBACK_MAX 4096 /* batches that are open; a power of two */
+
+struct semel_feedback {
+	uint64_t first, next; /* tickets: first is the oldest that is open */
+	uint64_t position;    /* reached */
+	struct {
+		uint64_t position; /* 0: none */
+		bool complete;
+	} batches[SEMEL_FEEDBACK_MAX];
+};
+
+/* No batch is open, and no position is reached. */
+void semel_feedback_reset(struct semel_feedback *feedback);
+bool semel_feedback_is_full(const struct semel_feedback *feedback);
+bool semel_feedback_is_idle(const struct semel_feedback *feedback);
+/* A batch that ends at this position; 0: within a transaction. Not when it is full. */
+uint64_t semel_feedback_open(struct semel_feedback *feedback, uint64_t position);
+/* The stream has reached this position without further rows. */
+void semel_feedback_pass(struct semel_feedback *feedback, uint64_t position);
+void semel_feedback_complete(struct semel_feedback *feedback, uint64_t ticket);
+
+/* ---- flush.c: rows that the broker has confirmed and that are not marked yet -------------------
+ *
+ * With marks: they collect, with the tickets of their batches, until they are worth a statement.
+ * Without marks (--marks off): those above the low marks are held until the stream ends; marked
+ * then, they are not published again by polling.
+ */
+struct semel_mark_buffer {
+	uint32_t rows;  /* confirmed; repeated after a crash */
+	uint32_t count; /* of them: to be marked */
+	uint32_t capacity;
+	int32_t *lanes;
+	int64_t *seqs;
+	uint32_t *xids;
+	uint32_t tickets;
+	uint64_t *ticket;
+	int64_t since_ms; /* steady: when the first one was added */
+};
+
+/* False: no memory. */
+bool semel_mark_buffer_open(struct semel_mark_buffer *buffer, uint32_t capacity);
+/* marks false: the rows are counted, and not marked. */
+void semel_mark_buffer_add(struct semel_mark_buffer *buffer, const struct semel_relay_batch *batch,
+			   bool marks, int64_t now_ms);
+bool semel_mark_buffer_is_empty(const struct semel_mark_buffer *buffer);
+void semel_mark_buffer_clear(struct semel_mark_buffer *buffer);
+void semel_mark_buffer_free(struct semel_mark_buffer *buffer);
+
+/* Bounded: rows beyond the capacity are published again. */
+struct semel_unmarked {
+	struct semel_unmarked_row {
+		int64_t seq;
+		uint32_t xid;
+		int32_t lane;
+	} * rows;
+	uint32_t count, capacity; /* 0: no row is kept */
+};
+
+/* False: no memory. */
+bool semel_unmarked_open(struct semel_unmarked *unmarked, uint32_t capacity);
+void semel_unmarked_add(struct semel_unmarked *unmarked, const struct semel_relay_batch *batch);
+/* Drops the rows that the low marks cover by now. */
+void semel_unmarked_drop_below(struct semel_unmarked *unmarked, int64_t low_seq);
+/* Moves as many rows as there is room for to an empty buffer. */
+void semel_unmarked_move_to(struct semel_unmarked *unmarked, struct semel_mark_buffer *buffer);
+void semel_unmarked_free(struct semel_unmarked *unmarked);
+
+/* ---- slot_monitor.c: may the relay read the change stream, and what of its slot; pure ---------
+ *
+ * - The database's disk never fills because of us: a slot that retains more of the log than the
+ *   budget is dropped, whatever waits. The rows are in the table.
+ * - The stream is read only when it cannot have skipped a row. A slot that is further than we
+ *   recorded, a database with another history, or a publication that is not the recorded one means
+ *   polling first. A slot whose publication was changed is dropped: the server decodes the log with
+ *   the publication as it was at that time, and may find none.
+ * - A slot is created again only when polling has nearly caught up, so that it does not retain the
+ *   log for an outage that still lasts.
+ */
+enum semel_slot_action {
+	SEMEL_SLOT_STREAM,     /* read it */
+	SEMEL_SLOT_POLL,       /* no stream is possible: poll */
+	SEMEL_SLOT_POLL_FIRST, /* poll up to poll_to_seq, then read it */
+	SEMEL_SLOT_RESYNC,     /* it is not as we left it: record that everything is polled first */
+	SEMEL_SLOT_CREATE,     /* poll, and create it */
+	SEMEL_SLOT_WAIT,       /* poll, and create it later */
+	SEMEL_SLOT_DROP        /* drop it, and poll */
+};
+
+struct semel_slot_verdict {
+	enum semel_slot_action action;
+	char reason[320]; /* for the log */
+};
+
+struct semel_slot_view {
+	const struct semel_slot_state *state;
+	uint64_t budget; /* bytes */
+	bool caught_up;  /* polling has almost nothing left to read */
+};
+
+void semel_slot_decide(const struct semel_slot_view *view, struct semel_slot_verdict *verdict_out);
+
+/* ---- the source ------------------------------------------------------------------------------ */
 
 /* After a start this many windows of rows are looked up: a crash leaves at most a window that was
  * marked and not confirmed. */

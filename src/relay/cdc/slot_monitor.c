@@ -6,8 +6,8 @@
  * - The stream starts only when everything that was committed before its slot has been polled and
  *   marked, and nothing polled is in flight.
  * - A gap in the publication is noticed at the next inspection, and its rows were committed after
- * the inspection before. A low mark moves only to what was complete at an inspection that found no
- *   problem: so polling, which begins at the low marks, finds all of them.
+ *   the inspection before. A low mark moves only to what was complete at an inspection that found
+ * no problem: so polling, which begins at the low marks, finds all of them.
  */
 #include "relay/cdc/cdc.h"
 
@@ -23,6 +23,85 @@
 #define LATER_MS          5000
 #define READER_TIMEOUT_MS 5000 /* for another reader to end, before polling begins */
 #define DRAINED_MS        1000 /* added to the time between two inspections */
+
+#define EXPLAIN(verdict, ...) snprintf((verdict)->reason, sizeof((verdict)->reason), __VA_ARGS__)
+
+/* ---- the rule ---------------------------------------------------------------------------------
+ */
+
+static bool is_same_history(const struct semel_slot_state *state)
+{
+	return strcmp(state->identity, state->recorded_identity) == 0;
+}
+
+static bool is_same_publication(const struct semel_slot_state *state)
+{
+	return strcmp(state->publication, state->recorded_publication) == 0;
+}
+
+static enum semel_slot_action decide_missing(const struct semel_slot_view *view,
+					     struct semel_slot_verdict *verdict)
+{
+	EXPLAIN(verdict, "the replication slot does not exist");
+	return view->caught_up ? SEMEL_SLOT_CREATE : SEMEL_SLOT_WAIT;
+}
+
+static enum semel_slot_action decide_found(const struct semel_slot_state *state,
+					   struct semel_slot_verdict *verdict)
+{
+	if (!state->recorded || state->position > state->recorded_position) {
+		EXPLAIN(verdict, "the slot was created or advanced by another program");
+		return SEMEL_SLOT_RESYNC;
+	}
+	if (state->recorded_publication[0] == '\0') {
+		EXPLAIN(verdict, "the publication at the time of the last read is not recorded");
+		return SEMEL_SLOT_RESYNC;
+	}
+	if (state->poll_to_seq > 0) {
+		EXPLAIN(verdict, "polling the events from before the slot first");
+		return SEMEL_SLOT_POLL_FIRST;
+	}
+	return SEMEL_SLOT_STREAM;
+}
+
+void semel_slot_decide(const struct semel_slot_view *view, struct semel_slot_verdict *verdict_out)
+{
+	const struct semel_slot_state *state = view->state;
+
+	*verdict_out = (struct semel_slot_verdict){ .action = SEMEL_SLOT_POLL };
+	bool ours = state->known && state->exists && !state->foreign;
+	if (state->obstacle[0] != '\0' && !ours) {
+		EXPLAIN(verdict_out, "%s", state->obstacle);
+		return;
+	}
+	if (!state->exists) {
+		verdict_out->action = decide_missing(view, verdict_out);
+		return;
+	}
+	verdict_out->action = SEMEL_SLOT_DROP;
+	if (state->lost)
+		EXPLAIN(verdict_out, "the server has removed parts of the log that the slot needs");
+	else if (state->retained > view->budget)
+		EXPLAIN(verdict_out,
+			"the slot retains %llu MB of the log, more than its budget of %llu MB",
+			(unsigned long long)(state->retained >> 20),
+			(unsigned long long)(view->budget >> 20));
+	else if (state->recorded && !is_same_history(state))
+		EXPLAIN(verdict_out,
+			"the database has another history now (%s instead of %s: a restore or a "
+			"failover)",
+			state->identity, state->recorded_identity);
+	else if (state->recorded_publication[0] != '\0' && !is_same_publication(state))
+		EXPLAIN(verdict_out, "the publication was changed and may have left out events");
+	else if (state->obstacle[0] != '\0') {
+		verdict_out->action = SEMEL_SLOT_POLL;
+		EXPLAIN(verdict_out, "%s", state->obstacle);
+	} else
+		verdict_out->action = decide_found(state, verdict_out);
+}
+
+/* ---- what its parts share ---------------------------------------------------------------------
+ */
 
 static void record_retained(const struct semel_slot_state *state)
 {
@@ -186,16 +265,17 @@ static semel_status start(struct semel_cdc *cdc, const struct semel_slot_state *
 	}
 	status = cdc->changes->driver->start(cdc->changes, complete_to(state), cdc->options.wake,
 					     cdc->options.transactions, &failure);
-	if (status == SEMEL_OK)
-		return begin(cdc, state, error);
 	if (status == SEMEL_BUSY) {
 		wait_for_reader(cdc, failure.text);
 		return SEMEL_OK;
 	}
-	cdc->paused = false;
-	log_reason(cdc, failure.text);
-	retry_in(cdc, LATER_MS);
-	return SEMEL_OK;
+	if (status != SEMEL_OK) {
+		cdc->paused = false;
+		log_reason(cdc, failure.text);
+		retry_in(cdc, LATER_MS);
+		return SEMEL_OK;
+	}
+	return begin(cdc, state, error);
 }
 
 static semel_status poll_first(struct semel_cdc *cdc, const struct semel_slot_state *state,
@@ -238,10 +318,11 @@ static semel_status drop_slot(struct semel_cdc *cdc, const char *reason, semel_e
 	semel_status status = cdc->changes->driver->drop(cdc->changes, error);
 
 	cdc->creating = false;
-	if (status == SEMEL_OK)
-		semel_logf(SEMEL_LOG_WARN, "dropped slot %s: %s", cdc->slot, reason);
 	retry_in(cdc, status == SEMEL_BUSY ? SOON_MS : AGAIN_MS);
-	return status == SEMEL_BUSY ? SEMEL_OK : status;
+	if (status != SEMEL_OK)
+		return status == SEMEL_BUSY ? SEMEL_OK : status;
+	semel_logf(SEMEL_LOG_WARN, "dropped slot %s: %s", cdc->slot, reason);
+	return SEMEL_OK;
 }
 
 /* Everything committed so far is polled first. */

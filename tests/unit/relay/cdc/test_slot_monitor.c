@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* When the relay reads the change stream, when it polls, and what becomes of the slot. */
-#include "relay/cdc/slot_rule.h"
+#include "relay/cdc/cdc.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

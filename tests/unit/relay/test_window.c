@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "relay/pacing.h"
+#include "relay/window.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

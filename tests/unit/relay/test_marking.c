@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "relay/refusal.h"
+#include "relay/marking.h"
 
 #include <stdarg.h>
 #include <stddef.h>
