@@ -2,8 +2,8 @@
 #include "admin/dashboard.h"
 
 #include "admin/health.h"
-#include "admin/resources.h"
 #include "admin/routes.h"
+#include "base/error.h"
 #include "observe/metrics.h"
 #include "proof/position_reader.h"
 #include "store/subscription.h"
@@ -14,6 +14,10 @@
 
 #define FRESH_MS    900
 #define ARENA_BLOCK ((size_t)16 * 1024)
+
+/* Made from src/admin/page by the build. */
+extern const char semel_page_index_html[], semel_page_app_js[], semel_page_app_css[],
+	semel_page_favicon_svg[];
 
 struct semel_dashboard {
 	struct semel_admin_context *context;
@@ -161,4 +165,93 @@ semel_status semel_serve_stream(struct semel_admin_request *request, semel_error
 	request->response->stream = write_event;
 	request->response->stream_user = request->context->dashboard;
 	return SEMEL_OK;
+}
+
+/* ---- the page: four files in the program, so that it needs no other host and no bundler -------
+ */
+
+static semel_status serve_file(struct semel_admin_request *request, const char *text,
+			       const char *content_type)
+{
+	request->response->content_type = content_type;
+	request->response->cache_control = "no-cache";
+	semel_buffer_string(semel_admin_request_body(request), text);
+	return SEMEL_OK;
+}
+
+semel_status semel_serve_page(struct semel_admin_request *request, semel_error *error)
+{
+	(void)error;
+	return serve_file(request, semel_page_index_html, "text/html; charset=utf-8");
+}
+
+semel_status semel_serve_page_script(struct semel_admin_request *request, semel_error *error)
+{
+	(void)error;
+	return serve_file(request, semel_page_app_js, "text/javascript; charset=utf-8");
+}
+
+semel_status semel_serve_page_style(struct semel_admin_request *request, semel_error *error)
+{
+	(void)error;
+	return serve_file(request, semel_page_app_css, "text/css; charset=utf-8");
+}
+
+semel_status semel_serve_page_icon(struct semel_admin_request *request, semel_error *error)
+{
+	(void)error;
+	return serve_file(request, semel_page_favicon_svg, "image/svg+xml");
+}
+
+/* ---- without a server -------------------------------------------------------------------------
+ */
+
+struct semel_dashboard_reader {
+	struct semel_admin_context context;
+};
+
+semel_status semel_dashboard_reader_open(const struct semel_admin_options *options,
+					 struct semel_dashboard_reader **reader_out,
+					 semel_error *error)
+{
+	struct semel_dashboard_reader *reader = calloc(1, sizeof *reader);
+
+	*reader_out = NULL;
+	if (!reader)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the dashboard");
+	struct semel_admin_context *context = &reader->context;
+	context->options = *options;
+	semel_admin_defaults(&context->options);
+	context->env = semel_env_system();
+	pthread_mutex_init(&context->idle_mutex, NULL);
+	context->dashboard = semel_dashboard_new(context);
+	semel_status status =
+		context->dashboard
+			? semel_health_monitor_start(context, &context->health, error)
+			: semel_error_set(error, SEMEL_INTERNAL, "no memory for the dashboard");
+	if (status != SEMEL_OK) {
+		semel_dashboard_reader_close(reader);
+		return status;
+	}
+	*reader_out = reader;
+	return SEMEL_OK;
+}
+
+void semel_dashboard_reader_write_json(struct semel_dashboard_reader *reader,
+				       struct semel_buffer *text)
+{
+	semel_health_monitor_check(reader->context.health);
+	semel_dashboard_write_json(reader->context.dashboard, text);
+}
+
+void semel_dashboard_reader_close(struct semel_dashboard_reader *reader)
+{
+	if (!reader)
+		return;
+	semel_health_monitor_stop(reader->context.health);
+	semel_dashboard_free(reader->context.dashboard);
+	for (size_t i = 0; i < reader->context.idle_count; i++)
+		semel_store_close(reader->context.idle[i]);
+	pthread_mutex_destroy(&reader->context.idle_mutex);
+	free(reader);
 }

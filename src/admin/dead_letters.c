@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The resource dlq: the same rules, and the same JSON, as `semel dlq`. */
-#include "admin/json_mask.h"
 #include "admin/redact.h"
 #include "admin/routes.h"
 #include "base/error.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The resources outbox, subscriptions, trace and audit. */
-#include "admin/resources.h"
-
 #include "admin/redact.h"
 #include "admin/routes.h"
 #include "base/error.h"

@@ -8,15 +8,17 @@
 
 #define SEMEL_ROUTE_QUERY_MAX 10
 
+/* A status other than OK becomes an RFC 9457 problem. */
+typedef semel_status semel_serve_fn(struct semel_admin_request *request, semel_error *error);
+
 struct semel_route {
 	const char *method;
 	const char *path;     /* "/api/admin/dlq/{id}" */
 	enum semel_role role; /* the least that is needed; NONE: everyone */
-	/* A status other than OK becomes an RFC 9457 problem. */
-	semel_status (*serve)(struct semel_admin_request *request, semel_error *error);
+	semel_serve_fn *serve;
 	const char *summary;
 	const char *query[SEMEL_ROUTE_QUERY_MAX]; /* parameters; NULL-ended */
-	const char *schema;                       /* of the response, in openapi.c; NULL: no JSON */
+	const char *schema;                       /* of the response; NULL: no JSON */
 	bool is_list;                             /* an array of it */
 	unsigned status;                          /* of success; 0: 200 */
 	bool takes_body;
@@ -33,39 +35,28 @@ const struct semel_route *semel_route_find(const char *method, const char *path,
 					   char id_out[SEMEL_ROUTE_ID_SIZE],
 					   struct semel_http_response *response);
 
-/* openapi.c */
-semel_status semel_serve_openapi(struct semel_admin_request *request, semel_error *error);
-
+semel_serve_fn semel_serve_openapi;
 /* dead_letters.c */
-semel_status semel_serve_dead_list(struct semel_admin_request *request, semel_error *error);
-semel_status semel_serve_dead_count(struct semel_admin_request *request, semel_error *error);
-semel_status semel_serve_dead_one(struct semel_admin_request *request, semel_error *error);
-semel_status semel_serve_dead_replay(struct semel_admin_request *request, semel_error *error);
-semel_status semel_serve_dead_discard(struct semel_admin_request *request, semel_error *error);
-semel_status semel_serve_dead_replay_all(struct semel_admin_request *request, semel_error *error);
-semel_status semel_serve_dead_discard_all(struct semel_admin_request *request, semel_error *error);
+semel_serve_fn semel_serve_dead_list, semel_serve_dead_count, semel_serve_dead_one;
+semel_serve_fn semel_serve_dead_replay, semel_serve_dead_discard;
+semel_serve_fn semel_serve_dead_replay_all, semel_serve_dead_discard_all;
 /* resources.c */
-semel_status semel_serve_outbox(struct semel_admin_request *request, semel_error *error);
-semel_status semel_serve_subscriptions(struct semel_admin_request *request, semel_error *error);
-semel_status semel_serve_pause(struct semel_admin_request *request, semel_error *error);
-semel_status semel_serve_resume(struct semel_admin_request *request, semel_error *error);
-semel_status semel_serve_audit(struct semel_admin_request *request, semel_error *error);
-semel_status semel_serve_trace(struct semel_admin_request *request, semel_error *error);
+semel_serve_fn semel_serve_outbox, semel_serve_audit, semel_serve_trace;
+semel_serve_fn semel_serve_subscriptions, semel_serve_pause, semel_serve_resume;
+void semel_outbox_to_json(const struct semel_admin_context *context,
+			  const struct semel_outbox_counts *counts, struct semel_buffer *text);
+/* False: the store or the broker could not be read; its members are zero or null. broker may be
+ * NULL. */
+bool semel_subscription_to_json(struct semel_admin_request *request, struct semel_broker *broker,
+				const struct semel_subscription_row *row,
+				struct semel_buffer *text);
 /* replays.c */
-semel_status semel_serve_replay_start(struct semel_admin_request *request, semel_error *error);
-semel_status semel_serve_replay_list(struct semel_admin_request *request, semel_error *error);
-semel_status semel_serve_replay_one(struct semel_admin_request *request, semel_error *error);
-semel_status semel_serve_replay_cancel(struct semel_admin_request *request, semel_error *error);
+semel_serve_fn semel_serve_replay_start, semel_serve_replay_list;
+semel_serve_fn semel_serve_replay_one, semel_serve_replay_cancel;
 /* dashboard.c */
-semel_status semel_serve_stream(struct semel_admin_request *request, semel_error *error);
-/* page.c */
-semel_status semel_serve_page(struct semel_admin_request *request, semel_error *error);
-semel_status semel_serve_page_script(struct semel_admin_request *request, semel_error *error);
-semel_status semel_serve_page_style(struct semel_admin_request *request, semel_error *error);
-semel_status semel_serve_page_icon(struct semel_admin_request *request, semel_error *error);
+semel_serve_fn semel_serve_stream, semel_serve_page, semel_serve_page_script;
+semel_serve_fn semel_serve_page_style, semel_serve_page_icon;
 /* health.c, metrics.c */
-semel_status semel_serve_livez(struct semel_admin_request *request, semel_error *error);
-semel_status semel_serve_readyz(struct semel_admin_request *request, semel_error *error);
-semel_status semel_serve_metrics(struct semel_admin_request *request, semel_error *error);
+semel_serve_fn semel_serve_livez, semel_serve_readyz, semel_serve_metrics;
 
 #endif

@@ -13,6 +13,7 @@
 #ifndef SEMEL_OBSERVE_SPAN_H
 #define SEMEL_OBSERVE_SPAN_H
 
+#include "base/buffer.h"
 #include "base/env.h"
 #include "base/text.h"
 
@@ -36,7 +37,7 @@ struct semel_span_attribute {
 	const char *name; /* a constant */
 	char text[SEMEL_SPAN_TEXT_SIZE];
 	int64_t number;
-	bool is_monitoring;
+	bool is_number;
 };
 
 struct semel_span {
@@ -73,6 +74,9 @@ void semel_span_number(struct semel_span *span, const char *name, int64_t value)
 /* Into the queue. What is not sampled is not exported. */
 void semel_span_end(const struct semel_span *span);
 
+/* The body of one request, OTLP's JSON. */
+void semel_spans_to_json(const struct semel_span *spans, size_t count, const char *service,
+			 struct semel_buffer *text);
 /* Waits until the queue is sent, at most wait_ms. Before the process ends. */
 void semel_spans_flush(int64_t wait_ms);
 /* Spans that were dropped since the process began. */

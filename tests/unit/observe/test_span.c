@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Trace contexts, and the body that a collector is sent. */
-#include "observe/export.h"
+#include "observe/span.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -99,7 +99,7 @@ static void the_body_is_what_a_collector_reads(void **state)
 	semel_span_text(&span, "event.id", SEMEL_TEXT("a\"b"));
 	semel_span_number(&span, "messaging.kafka.offset", INT64_C(9007199254740993));
 	struct semel_buffer text = { 0 };
-	semel_export_json(&span, 1, "shop", &text);
+	semel_spans_to_json(&span, 1, "shop", &text);
 	json_t *root = json_loads(text.data, 0, NULL), *read = NULL;
 	assert_non_null(root);
 	assert_int_equal(json_unpack(root, "{s[{s[{s[o]}]}]}", "resourceSpans", "scopeSpans",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `semel top`: the numbers of the admin page in a terminal. */
 #include "cli/commands/top/top.h"
-#include "admin/dashboard_reader.h"
+#include "admin/dashboard.h"
 #include "base/env.h"
 #include "base/error.h"
 #include "base/wake.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The queue of spans before a collector that lets everybody connect and never answers. */
-#include "observe/export.h"
+#include "observe/span.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
