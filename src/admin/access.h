@@ -4,7 +4,7 @@
  * - Beyond loopback nothing is served without token and TLS.
  * - The Host header must name this server, so that a foreign page whose name was pointed at this
  *   machine (DNS rebinding) gets nothing. A change requested by a page of another origin is
- * refused.
+ *   refused.
  * - Secrets are compared in a time that does not depend on how much of them is right.
  */
 #ifndef SEMEL_ADMIN_ACCESS_H

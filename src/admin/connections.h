@@ -13,7 +13,7 @@
  * - Only a request that a worker has or will have, and an open stream, are never evicted; both are
  *   bounded elsewhere, well below the capacity.
  * - Every connection has a deadline in every state; bytes that the client's machine acknowledges
- * are progress, nothing else is.
+ *   are progress, nothing else is.
  */
 #ifndef SEMEL_ADMIN_CONNECTIONS_H
 #define SEMEL_ADMIN_CONNECTIONS_H

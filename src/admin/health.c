@@ -10,10 +10,8 @@
 #include <string.h>
 #include <time.h>
 
-#define FIRST_CHECK_MS                                                                             \
-	1000               /* the server waits this long for the first sample before it listens    \
-			    */
-#define CHECK_OLD_MS 15000 /* without a new sample for this long the store is unreachable */
+#define FIRST_CHECK_MS 1000  /* the server waits so long for the first sample before it listens */
+#define CHECK_OLD_MS   15000 /* without a new sample for this long the store is unreachable */
 
 struct semel_health_monitor {
 	struct semel_admin_context *context;
@@ -100,7 +98,7 @@ void semel_health_monitor_check(struct semel_health_monitor *monitor)
 	record(monitor, status, &error, &now);
 }
 
-static void *keep_checking(void *user)
+static void *check_periodically(void *user)
 {
 	struct semel_health_monitor *monitor = user;
 	int64_t stall_ms = monitor->context->options.ready_stall_ms;
@@ -111,16 +109,6 @@ static void *keep_checking(void *user)
 		semel_wake_sleep(monitor->wake, every_ms);
 	}
 	return NULL;
-}
-
-static void init_checked(pthread_cond_t *checked)
-{
-	pthread_condattr_t attributes;
-
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(checked, &attributes);
-	pthread_condattr_destroy(&attributes);
 }
 
 /* So that the first probe gets the state of the store, not the lack of a sample. */
@@ -149,11 +137,11 @@ semel_status semel_health_monitor_start(struct semel_admin_context *context,
 	monitor->started_at_ms = semel_steady_ms(context->env);
 	monitor->moved_at_ms = monitor->held_at_ms = monitor->started_at_ms;
 	pthread_mutex_init(&monitor->mutex, NULL);
-	init_checked(&monitor->checked);
+	semel_cond_init(&monitor->checked);
 	semel_status status = semel_wake_new(&monitor->wake, error);
 	if (status != SEMEL_OK)
 		goto stop;
-	if (pthread_create(&monitor->thread, NULL, keep_checking, monitor) != 0) {
+	if (pthread_create(&monitor->thread, NULL, check_periodically, monitor) != 0) {
 		status = semel_error_set(error, SEMEL_INTERNAL, "no thread for the health check");
 		goto stop;
 	}

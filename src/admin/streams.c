@@ -218,16 +218,6 @@ static void *write_events(void *user)
 	return NULL;
 }
 
-static void init_changed(pthread_cond_t *changed)
-{
-	pthread_condattr_t attributes;
-
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(changed, &attributes);
-	pthread_condattr_destroy(&attributes);
-}
-
 semel_status semel_streams_start(const struct semel_streams_options *options,
 				 struct semel_streams **streams_out, semel_error *error)
 {
@@ -238,7 +228,7 @@ semel_status semel_streams_start(const struct semel_streams_options *options,
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the admin server");
 	streams->options = *options;
 	pthread_mutex_init(&streams->mutex, NULL);
-	init_changed(&streams->changed);
+	semel_cond_init(&streams->changed);
 	if (pthread_create(&streams->writer, NULL, write_events, streams) != 0) {
 		semel_streams_free(streams);
 		return semel_error_set(error, SEMEL_INTERNAL, "no thread for the admin server");

@@ -6,9 +6,7 @@
  * fork. */
 #include "base/env.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <sys/random.h>
 #include <threads.h>
 #include <time.h>
@@ -88,6 +86,15 @@ static uint64_t system_random(void *user)
 		batch.generation = generation;
 	}
 	return batch.numbers[--batch.remaining];
+}
+
+void semel_cond_init(pthread_cond_t *cond)
+{
+	pthread_condattr_t attributes;
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(cond, &attributes);
+	pthread_condattr_destroy(&attributes);
 }
 
 void semel_sleep_us(int64_t sleep_us)

@@ -4,13 +4,14 @@
 #ifndef SEMEL_BASE_ENV_H
 #define SEMEL_BASE_ENV_H
 
+#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct semel_env {
 	int64_t (*now_ms)(void *user); /* since 1970, UTC */
-	int64_t (*steady_ms)(
-		void *user); /* never goes back; for waiting and leases held in memory */
+	/* Never goes back; for waiting and leases held in memory. */
+	int64_t (*steady_ms)(void *user);
 	uint64_t (*random)(void *user);
 	void *user;
 	/* NULL: waiting is sleeping. Set: it makes the clock go on by so much instead. */
@@ -22,6 +23,8 @@ const struct semel_env *semel_env_system(void);
 
 /* The machine's steady clock, for measuring; no rule uses it. */
 int64_t semel_steady_us(void);
+/* A condition variable whose timed waits end by that clock. */
+void semel_cond_init(pthread_cond_t *cond);
 /* A short sleep, where nothing could end it; a signal does. */
 void semel_sleep_us(int64_t sleep_us);
 /* The same for a rule, in its environment. */

@@ -7,7 +7,7 @@
  * - A symbolic link is followed at the path itself, unless another user made it in a world-writable
  *   folder; beside the file none is followed.
  * - In a world-writable folder a file beside the database that belongs to another user may have
- * been planted: SQLite would read a planted log, so the database is not opened.
+ *   been planted: SQLite would read a planted log, so the database is not opened.
  */
 #ifndef SEMEL_BASE_SQLITE_ACCESS_H
 #define SEMEL_BASE_SQLITE_ACCESS_H

@@ -355,7 +355,7 @@ void semel_wire_read_field(struct semel_wire_reading *reading, struct semel_text
 	add_header(reading, name, value);
 }
 
-static bool keep(struct semel_arena *arena, struct semel_text *text)
+static bool copy_text(struct semel_arena *arena, struct semel_text *text)
 {
 	if (!text->data)
 		return true;
@@ -395,8 +395,8 @@ bool semel_wire_read_end(struct semel_wire_reading *reading)
 				       &event->content_type,
 				       &event->headers,
 				       &reading->metadata.previous };
-	bool kept = !reading->headers->failed;
+	bool copied = !reading->headers->failed;
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
-		kept = keep(arena, texts[i]) && kept;
-	return kept;
+		copied = copy_text(arena, texts[i]) && copied;
+	return copied;
 }

@@ -218,7 +218,6 @@ static void read_environment(void)
 	const char *exporter = setting("OTEL_TRACES_EXPORTER");
 	const char *service = setting("OTEL_SERVICE_NAME");
 	size_t length = base ? strlen(base) : 0;
-	pthread_condattr_t steady;
 
 	while (length > 0 && base[length - 1] == '/')
 		length--;
@@ -229,11 +228,8 @@ static void read_environment(void)
 	snprintf(export.service, sizeof export.service, "%s", service ? service : "semel");
 	export.enabled = export.url[0] && !(off && strcmp(off, "true") == 0) &&
 			 !(exporter && strcmp(exporter, "none") == 0);
-	pthread_condattr_init(&steady);
-	pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
-	pthread_cond_init(&export.filled, &steady);
-	pthread_cond_init(&export.emptied, &steady);
-	pthread_condattr_destroy(&steady);
+	semel_cond_init(&export.filled);
+	semel_cond_init(&export.emptied);
 }
 
 bool semel_spans_enabled(void)

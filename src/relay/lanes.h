@@ -3,14 +3,14 @@
  *
  * - A lane has one owner at a time. A relay that takes it raises its epoch; every mark is checked
  *   against the epoch, in the transaction of the mark, so an owner whose lease expired marks
- * nothing.
+ *   nothing.
  * - A lease is renewed after a third of its length, and by every mark; also while the relay waits
  *   for the broker.
  * - The lane of an owner that is known to be dead is free at once.
  * - A relay that reads the change stream owns all lanes or none: it waits until no other relay owns
  *   one, and releases its lanes when another relay takes one.
  * - Polling relays divide the lanes evenly. A lane is released only when nothing of it is in
- * flight, so the order holds through the hand-over.
+ *   flight, so the order holds through the hand-over.
  */
 #ifndef SEMEL_RELAY_LANES_H
 #define SEMEL_RELAY_LANES_H

@@ -4,7 +4,7 @@
  * Invariants:
  * - A row is marked PUBLISHED only after the broker confirmed that very event.
  * - A batch is marked as a whole, in one transaction that checks the lane's fence. Batches without
- *   a refusal share a statement, where the store can do that.
+ *   a refusal are marked by one statement, where the store can do that.
  * - A refusal is marked as soon as it is known, with the events held behind it, before the rest of
  *   its batch. So the next owner of a lane finds it.
  * - Answered events are marked before the connections are closed or the lanes released.

@@ -541,13 +541,13 @@ int64_t semel_pipeline_sleep_ms(const struct semel_pipeline *pipeline, int64_t m
 /* The window is divided by the lanes, but no batch gets smaller than BATCH_ROWS_MIN. */
 static uint32_t batch_max_for(uint32_t window, uint32_t lanes)
 {
-	uint32_t share = window / lanes;
+	uint32_t rows = window / lanes;
 
-	if (share < BATCH_ROWS_MIN)
-		share = BATCH_ROWS_MIN;
-	if (share > BATCH_ROWS_MAX)
-		share = BATCH_ROWS_MAX;
-	return share < window ? share : window;
+	if (rows < BATCH_ROWS_MIN)
+		rows = BATCH_ROWS_MIN;
+	if (rows > BATCH_ROWS_MAX)
+		rows = BATCH_ROWS_MAX;
+	return rows < window ? rows : window;
 }
 
 static void assemble(struct semel_pipeline *pipeline, struct semel_lanes *lanes)

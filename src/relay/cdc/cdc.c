@@ -3,9 +3,9 @@
  *
  * - Rows come in the order of their commits. Exceptions (refused events, those behind them, and
  *   replayed dead letters) do not come through the stream: they are polled, and a row whose
- *   aggregate has one is looked up before it is returned.
+ *   aggregate has one is checked against the table before it is returned.
  * - After every start the stream repeats what was not confirmed, and brings what was polled in
- *   between. Each of these rows is looked up, and left out if it is marked already.
+ *   between. Each of these rows is checked, and left out if it is marked already.
  * - Between stream and polling there is always a moment in which nothing is in flight.
  */
 #include "relay/cdc/cdc.h"

@@ -71,7 +71,7 @@ struct semel_unmarked {
 		uint32_t xid;
 		int32_t lane;
 	} * rows;
-	uint32_t count, capacity; /* 0: no row is kept */
+	uint32_t count, capacity; /* 0: no row is recorded */
 };
 
 /* False: no memory. */
@@ -119,8 +119,8 @@ void semel_slot_decide(const struct semel_slot_view *view, struct semel_slot_ver
 
 /* ---- the source ------------------------------------------------------------------------------ */
 
-/* After a start this many windows of rows are looked up: a crash leaves at most a window that was
- * marked and not confirmed. */
+/* After a start this many windows of rows are checked against the table: a crash leaves at most a
+ * window that was marked and not confirmed. */
 #define SEMEL_CDC_CHECK_WINDOWS 2
 
 enum semel_cdc_state {
@@ -156,7 +156,7 @@ struct semel_cdc {
 	struct semel_exception_set exceptions;
 	uint64_t catch_up_to; /* up to this position rows may have been polled; 0: none */
 	int64_t catch_up_seq; /* with numbers up to this one */
-	uint32_t check_left;  /* this many more rows are looked up: they may be marked already */
+	uint32_t check_left;  /* this many more rows are checked: they may be marked already */
 	uint64_t check_to;    /* but none behind this position: what was committed later is new */
 	int64_t polled_seq;   /* the highest number polled since the last stream; 0: none */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which aggregates may have exceptions, so that rows of the others need not be looked up. It may
+/* Which aggregates may have exceptions, so that rows of the others need no check. It may
  * say yes too often, never no: two aggregates with one hash count as the same, and one whose
  * exceptions are gone stays until the table is read again, which is worth it when the set has
  * doubled. */

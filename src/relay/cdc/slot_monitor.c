@@ -7,7 +7,7 @@
  *   marked, and nothing polled is in flight.
  * - A gap in the publication is noticed at the next inspection, and its rows were committed after
  *   the inspection before. A low mark moves only to what was complete at an inspection that found
- * no problem: so polling, which begins at the low marks, finds all of them.
+ *   no problem: so polling, which begins at the low marks, finds all of them.
  */
 #include "relay/cdc/cdc.h"
 

@@ -388,17 +388,6 @@ static semel_status open_now(struct semel_service *service, semel_error *error)
 	return SEMEL_OK;
 }
 
-static void init_locks(struct semel_service *service)
-{
-	pthread_condattr_t attributes;
-
-	pthread_mutex_init(&service->mutex, NULL);
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(&service->ended_condition, &attributes);
-	pthread_condattr_destroy(&attributes);
-}
-
 /* Free it also after a failure. */
 static semel_status prepare(const char *name, const char *const *words,
 			    struct semel_service **service_out, semel_error *error)
@@ -408,7 +397,8 @@ static semel_status prepare(const char *name, const char *const *words,
 	*service_out = service;
 	if (!service)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for %s", name);
-	init_locks(service);
+	pthread_mutex_init(&service->mutex, NULL);
+	semel_cond_init(&service->ended_condition);
 	semel_status status = copy_words(service, name, words, error);
 	if (status != SEMEL_OK)
 		return status;
