@@ -23,9 +23,9 @@ void semel_buffer_printf(struct semel_buffer *buffer, const char *format, ...)
 void semel_buffer_json(struct semel_buffer *buffer, struct semel_text text);
 /* Quoted for JSON, or null when there is none. */
 void semel_buffer_json_or_null(struct semel_buffer *buffer, struct semel_text text);
-/* As a terminal may be shown it: control characters but for line breaks and tabs, and those that
- * turn the direction of writing, become \uXXXX, bytes that are not UTF-8 U+FFFD. JSON stays the
- * same JSON, since it has them within strings alone. */
+/* For a terminal: control characters except line breaks and tabs, and those that change the
+ * direction of writing, become \uXXXX; bytes that are not UTF-8 become U+FFFD. JSON stays the same
+ * JSON, since it has such characters in strings only. */
 void semel_buffer_visible(struct semel_buffer *buffer, struct semel_text text);
 void semel_buffer_base64(struct semel_buffer *buffer, const void *data, size_t length);
 struct semel_text semel_buffer_text(const struct semel_buffer *buffer);

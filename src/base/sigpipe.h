@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writing to a pipe whose reader may have closed it, without dying of it: a library may not change
- * what SIGPIPE does to the whole process, so the calling thread keeps it back for the time of a
- * write.
+ * what SIGPIPE does to the whole process, so the calling thread blocks the signal during a write.
  */
 #ifndef SEMEL_BASE_SIGPIPE_H
 #define SEMEL_BASE_SIGPIPE_H
