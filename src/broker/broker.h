@@ -61,8 +61,7 @@ struct semel_delivery {
 	int32_t partition;
 	int64_t offset;
 	bool redelivered;
-	bool offset_in_store; /* the broker does not store it: the caller writes it with the effect
-			       */
+	bool offset_in_store; /* the caller writes it with the effect: the broker does not */
 	uint64_t tag;         /* the driver's own */
 };
 
@@ -162,8 +161,7 @@ struct semel_subscribe_options {
 	bool total_order;     /* CONFIG when the topic has several partitions */
 	int64_t delay_max_ms; /* the longest delay that requeue will get; 0: a minute */
 	uint32_t partitions;  /* queues by aggregate; 0: as the broker has it */
-	bool accept_existing; /* compare: partitions and delays are unknown; as the broker has them
-			       */
+	bool accept_existing; /* compare: partitions and delays are as the broker has them */
 	bool declare_only;    /* declares what is needed; this connection fetches nothing */
 	int64_t inbox_ms;     /* the inbox's retention; 0: unknown */
 	const char *bind;     /* only events with such routing keys; NULL: all */

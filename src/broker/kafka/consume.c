@@ -158,6 +158,7 @@ static bool make_room(struct semel_kafka_assignment *assignment)
 	return true;
 }
 
+/* A record (message NULL: something that needs no ack) was read. False: no memory. */
 static bool add_unacked(struct semel_kafka_assignment *assignment, rd_kafka_message_t *message,
 			int64_t offset)
 {
@@ -171,6 +172,7 @@ static bool add_unacked(struct semel_kafka_assignment *assignment, rd_kafka_mess
 	return true;
 }
 
+/* Moves the position over what is acked. */
 static void advance_position(struct semel_kafka_assignment *assignment)
 {
 	while (assignment->length > 0 && !assignment->unacked[assignment->start].message) {
@@ -201,11 +203,13 @@ static struct semel_kafka_unacked *unacked_at(struct semel_kafka_assignment *ass
 	return &assignment->unacked[assignment->start + low];
 }
 
+/* What it counts against prefetch_bytes. */
 static uint64_t bytes_of(const struct semel_kafka_unacked *unacked)
 {
 	return unacked->message->len + unacked->message->key_len + sizeof(struct semel_delivery);
 }
 
+/* False: the caller does not have it. */
 static bool ack_record(struct semel_kafka *kafka, struct semel_kafka_assignment *assignment,
 		       int64_t offset)
 {

@@ -101,13 +101,13 @@ static rd_kafka_resp_err_t ask_settings(struct semel_kafka *kafka, const char *t
 
 /* Without the right to read them, nothing is reported about them. */
 static semel_status read_settings(struct semel_kafka *kafka, const char *topic,
-				  struct config *manner_out, semel_error *error)
+				  struct config *config_out, semel_error *error)
 {
 	int64_t until_ms = semel_kafka_call_deadline(kafka);
 	rd_kafka_resp_err_t err;
-	*manner_out = (struct config){ .in_sync = -1, .retention_ms = -1, .largest = -1 };
+	*config_out = (struct config){ .in_sync = -1, .retention_ms = -1, .largest = -1 };
 	do
-		err = ask_settings(kafka, topic, manner_out);
+		err = ask_settings(kafka, topic, config_out);
 	while (semel_kafka_retry_call(kafka, err, until_ms));
 	return semel_kafka_is_transient(err)
 		       ? semel_kafka_call_failed(kafka, err, "read the settings of a topic", error)

@@ -101,8 +101,8 @@ struct semel_kafka {
 
 	/* the consumer */
 	const struct semel_offset_store *offset_store; /* NULL: the broker stores offsets */
-	const struct semel_offset_store
-		*former_offset_store; /* the broker does; this one did once */
+	/* The broker does; this one did once. */
+	const struct semel_offset_store *former_offset_store;
 	rd_kafka_t *consumer;
 	rd_kafka_queue_t *consumer_queue;
 	char *scope;

@@ -69,6 +69,7 @@ set_lost:
 	return status;
 }
 
+/* Confirmed when it returns OK. */
 static semel_status produce_and_wait(struct semel_kafka *kafka, struct semel_kafka_topic *topic,
 				     struct semel_kafka_outgoing *outgoing, semel_error *error)
 {

@@ -51,6 +51,7 @@ bool semel_local_unacked_add(struct semel_local_assignment *assignment, int64_t 
 	return true;
 }
 
+/* NULL: it is not unacked. */
 static struct semel_local_unacked *find_unacked(struct semel_local_assignment *assignment,
 						int64_t offset)
 {

@@ -82,6 +82,8 @@ static semel_status refuse_file(const struct semel_rabbit *rabbit, const char *p
 			       path, rabbit->address);
 }
 
+/* Before the socket is opened: certificates, the expected host, and the callback that finds the
+ * session. */
 static semel_status prepare_tls(struct semel_rabbit *rabbit, amqp_socket_t *socket,
 				semel_error *error)
 {
@@ -104,6 +106,7 @@ static semel_status prepare_tls(struct semel_rabbit *rabbit, amqp_socket_t *sock
 	return SEMEL_OK;
 }
 
+/* After that, on the same thread. NULL: there is none. */
 static void *take_session(void)
 {
 	void *session = session_in_handshake;
@@ -455,7 +458,7 @@ static semel_status await_acks(struct semel_rabbit *rabbit)
 	return SEMEL_OK;
 }
 
-/* A broker that has blocked us does not read that we close. */
+/* A broker that blocks the connection would not read the request to close it. */
 void semel_rabbit_disconnect(struct semel_rabbit *rabbit)
 {
 	struct timeval patience = { .tv_sec = CLOSE_TIMEOUT_S };

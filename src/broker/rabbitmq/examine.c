@@ -214,7 +214,7 @@ static bool examine_binding(const struct semel_rabbit *rabbit,
 	json_t *bindings = get(rabbit, examination->management, expected->kind, expected->name,
 			       expected->what, &error);
 	if (!bindings && error.status == SEMEL_NOT_FOUND)
-		return true; /* what is missing altogether was acks_sent already */
+		return true; /* a queue or exchange that is missing is reported already */
 	if (!bindings) {
 		snprintf(text, sizeof(text), "cannot be read: %.900s", error.text);
 		semel_examination_report(

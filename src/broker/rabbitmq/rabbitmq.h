@@ -245,8 +245,8 @@ struct semel_rabbit {
 	char **topics; /* whose exchanges are declared */
 	size_t topic_count;
 
-	struct semel_rabbit
-		*publisher; /* a consumer's second connection; NULL: not needed so far */
+	/* A consumer's second connection; NULL: not needed so far. */
+	struct semel_rabbit *publisher;
 	struct {
 		uint64_t tag;        /* of the last one */
 		bool waiting;        /* for its confirm */

@@ -27,9 +27,8 @@
 #define PARKED_MS  604800000 /* a week: as long as dead letters are kept */
 #define PARKED_MAX 100000
 
-#define DELIVERY_LIMIT                                                                             \
-	1000000 /* RabbitMQ 3 has no value for none, and RabbitMQ 4 defaults to 20                 \
-		 */
+/* RabbitMQ 3 has no value for none, and RabbitMQ 4 defaults to 20. */
+#define DELIVERY_LIMIT 1000000
 
 #define ARGUMENTS_MAX 8
 
@@ -628,7 +627,7 @@ semel_status semel_rabbit_join(struct semel_rabbit *rabbit, const char *queue, s
 	return semel_rabbit_call_end(rabbit, channel, NULL, error);
 }
 
-/* NOT_FOUND: it does not. number 0: the only queue. */
+/* OK: it exists; NOT_FOUND: it does not. number 0: the only queue. */
 static semel_status check_queue(struct semel_rabbit *rabbit,
 				const struct semel_rabbit_subscription *subscription,
 				uint32_t number, semel_error *error)
