@@ -172,14 +172,14 @@ static bool is_control(const char *word)
 
 static void try_statement(const char *text, const char **next_out)
 {
-	struct semel_pg_statement statement;
+	struct semel_pg_user_statement statement;
 	struct semel_buffer wanted = { 0 };
 	semel_error error = { 0 };
 	char word[16] = "";
 	int count = 0;
 	const char *rest = NULL;
 	size_t next = expect(text, &wanted, word, &count);
-	semel_status status = semel_pg_statement_read(text, &statement, &rest, &error);
+	semel_status status = semel_pg_user_statement_read(text, &statement, &rest, &error);
 	if (is_control(word))
 		PROMISE(status == SEMEL_INVALID);
 	if (status == SEMEL_OK) {
@@ -190,7 +190,7 @@ static void try_statement(const char *text, const char **next_out)
 	} else {
 		PROMISE(status == SEMEL_INVALID && error.text[0] != '\0');
 	}
-	semel_pg_statement_free(&statement);
+	semel_pg_user_statement_free(&statement);
 	semel_buffer_free(&wanted);
 	*next_out = text + next;
 }

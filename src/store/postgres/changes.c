@@ -95,7 +95,7 @@ static const char *publication_remedy(int64_t problem)
 
 enum { STANDBY, WAL_LEVEL, ROLE, MAY, SYNCHRONOUS };
 
-static const struct semel_pg_query select_settings = {
+static const struct semel_pg_statement select_settings = {
 	"read the server's settings",
 	"SELECT pg_is_in_recovery(), current_setting('wal_level'), current_user,"
 	" (SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user),"
@@ -121,7 +121,7 @@ enum {
 };
 
 /* What was settled by a reader of another slot of this outbox needs no second one. */
-static const struct semel_pg_query select_slot = {
+static const struct semel_pg_statement select_slot = {
 	"inspect the slot",
 	"WITH now AS (SELECT $1::text AS name, $2::text AS publication, " IDENTITY " AS identity,"
 	" pg_current_wal_insert_lsn() AS lsn)"
@@ -138,24 +138,24 @@ static const struct semel_pg_query select_slot = {
 	" FROM now LEFT JOIN pg_replication_slots s ON s.slot_name = now.name"
 	" LEFT JOIN semel_slot m ON m.name = now.name"
 };
-static const struct semel_pg_query select_publication = { "inspect the publication",
-							  semel_pg_publication_sql };
-static const struct semel_pg_query drawn_numbers = {
+static const struct semel_pg_statement select_publication = { "inspect the publication",
+							      semel_pg_publication_sql };
+static const struct semel_pg_statement drawn_numbers = {
 	"read the outbox's sequence",
 	"SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM semel_outbox_seq"
 };
-static const struct semel_pg_query record_slot = {
+static const struct semel_pg_statement record_slot = {
 	"record the slot",
 	"INSERT INTO semel_slot (name, identity, position, poll_to, publication)"
 	" VALUES ($1, " IDENTITY ", $2::pg_lsn, $3, $4) ON CONFLICT (name) DO UPDATE"
 	" SET identity = excluded.identity, position = excluded.position,"
 	" poll_to = excluded.poll_to, publication = excluded.publication"
 };
-static const struct semel_pg_query terminate_reader = {
+static const struct semel_pg_statement terminate_reader = {
 	"end the slot's reader", "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots"
 				 " WHERE slot_name = $1 AND active"
 };
-static const struct semel_pg_query drop_slot = {
+static const struct semel_pg_statement drop_slot = {
 	"drop the slot", "SELECT active, CASE WHEN NOT active THEN"
 			 " pg_drop_replication_slot(slot_name) END FROM pg_replication_slots"
 			 " WHERE slot_name = $1"
@@ -214,23 +214,25 @@ semel_status semel_pg_changes_side(struct semel_pg_changes *changes, semel_tx *t
 	return SEMEL_OK;
 }
 
-static semel_status ask(struct semel_pg_changes *changes, const struct semel_pg_query *query,
-			struct semel_pg_params *params, PGresult **result_out, semel_error *error)
+static semel_status ask(struct semel_pg_changes *changes,
+			const struct semel_pg_statement *statement, struct semel_pg_params *params,
+			PGresult **result_out, semel_error *error)
 {
 	semel_tx tx = { 0 };
 	semel_status status = semel_pg_changes_side(changes, &tx, error);
 	if (status != SEMEL_OK)
 		return status;
-	return semel_pg_changes_failed(changes, semel_pg_run(tx, query, params, result_out, error));
+	return semel_pg_changes_failed(changes,
+				       semel_pg_run(tx, statement, params, result_out, error));
 }
 
 static semel_status ask_of_slot(struct semel_pg_changes *changes,
-				const struct semel_pg_query *query, PGresult **result_out,
+				const struct semel_pg_statement *statement, PGresult **result_out,
 				semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
 	semel_pg_add_string(&params, changes->slot);
-	return ask(changes, query, &params, result_out, error);
+	return ask(changes, statement, &params, result_out, error);
 }
 
 /* ---- inspecting ------------------------------------------------------------------------------ */
@@ -427,8 +429,8 @@ static void end_creating(struct semel_pg_changes *changes)
  * reader. */
 static void cancel_creating(struct semel_pg_changes *changes)
 {
-	static const struct semel_pg_query cancel = { "cancel the creation of the slot",
-						      "SELECT pg_terminate_backend($1)" };
+	static const struct semel_pg_statement cancel = { "cancel the creation of the slot",
+							  "SELECT pg_terminate_backend($1)" };
 	struct semel_pg_params params = { 0 };
 	if (changes->creating == NULL)
 		return;

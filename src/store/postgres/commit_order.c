@@ -117,7 +117,7 @@ static bool is_in_order(const struct semel_outbox_batch *batch)
 
 #define WRITTEN SEMEL_PG_COMMIT_ORDER_OF("s.committed_at")
 
-static const struct semel_pg_query select_beyond = {
+static const struct semel_pg_statement select_beyond = {
 	"find earlier commits",
 	"WITH s AS MATERIALIZED (SELECT o.seq, o.status, o.aggregate_type, o.aggregate_id,"
 	" o.committed_at, " SEMEL_PG_COMMIT_ORDER(

@@ -80,8 +80,8 @@ static void add_value(struct semel_pg_params *params, enum semel_pg_parameter pa
 	semel_pg_add_text(params, semel_event_flow_headers(event, values->arena));
 }
 
-static void add_values(struct semel_pg_params *params, const struct semel_pg_statement *statement,
-		       const struct values *values)
+static void add_values(struct semel_pg_params *params,
+		       const struct semel_pg_user_statement *statement, const struct values *values)
 {
 	for (int i = 0; i < statement->placeholder_count; i++)
 		add_value(params, statement->placeholders[i], values);
@@ -142,7 +142,7 @@ static semel_status explain_sql_error(semel_status status, const char *sql, seme
 /* ---- the business change ----------------------------------------------------------------------
  */
 
-static semel_status execute_one(PGconn *connection, const struct semel_pg_statement *statement,
+static semel_status execute_one(PGconn *connection, const struct semel_pg_user_statement *statement,
 				semel_error *error)
 {
 	if (statement->placeholder_count > 0)
@@ -158,14 +158,15 @@ static semel_status execute_one(PGconn *connection, const struct semel_pg_statem
 /* Runs the first statement; *sql_in_out is what follows. */
 static semel_status execute_next(PGconn *connection, const char **sql_in_out, semel_error *error)
 {
-	struct semel_pg_statement statement;
-	semel_status status = semel_pg_statement_read(*sql_in_out, &statement, sql_in_out, error);
+	struct semel_pg_user_statement statement;
+	semel_status status =
+		semel_pg_user_statement_read(*sql_in_out, &statement, sql_in_out, error);
 	if (status != SEMEL_OK || statement.keyword[0] == '\0')
 		goto free_statement;
 	status = execute_one(connection, &statement, error);
 
 free_statement:
-	semel_pg_statement_free(&statement);
+	semel_pg_user_statement_free(&statement);
 	return status;
 }
 
@@ -180,9 +181,9 @@ semel_status semel_pg_execute(semel_store *store, const char *sql, semel_error *
 		return status;
 	/* Nothing runs before every statement was read. */
 	for (const char *rest = sql; *rest != '\0';) {
-		struct semel_pg_statement statement;
-		status = semel_pg_statement_read(rest, &statement, &rest, error);
-		semel_pg_statement_free(&statement);
+		struct semel_pg_user_statement statement;
+		status = semel_pg_user_statement_read(rest, &statement, &rest, error);
+		semel_pg_user_statement_free(&statement);
 		if (status != SEMEL_OK)
 			return status;
 	}
@@ -197,7 +198,7 @@ semel_status semel_pg_execute(semel_store *store, const char *sql, semel_error *
 /* ---- handlers -------------------------------------------------------------------------------- */
 
 struct effect {
-	struct semel_pg_statement statement;
+	struct semel_pg_user_statement statement;
 	char name[SEMEL_PG_NAME_SIZE]; /* as it was prepared */
 };
 
@@ -213,7 +214,7 @@ void semel_pg_effects_free(struct semel_pg_effects *effects)
 	if (effects == NULL)
 		return;
 	for (size_t i = 0; i < effects->count; i++)
-		semel_pg_statement_free(&effects->list[i].statement);
+		semel_pg_user_statement_free(&effects->list[i].statement);
 	semel_arena_free(effects->arena);
 	free(effects->list);
 	free(effects);
@@ -251,7 +252,7 @@ static semel_status add_statement(PGconn *connection, struct semel_pg_effects *e
 				  semel_error *error)
 {
 	semel_status status =
-		semel_pg_statement_read(*sql_in_out, &effect->statement, sql_in_out, error);
+		semel_pg_user_statement_read(*sql_in_out, &effect->statement, sql_in_out, error);
 	if (status != SEMEL_OK || effect->statement.keyword[0] == '\0')
 		goto free_statement;
 	status = prepare_effect(connection, effects, effect, error);
@@ -261,7 +262,7 @@ static semel_status add_statement(PGconn *connection, struct semel_pg_effects *e
 	return SEMEL_OK;
 
 free_statement:
-	semel_pg_statement_free(&effect->statement);
+	semel_pg_user_statement_free(&effect->statement);
 	return status;
 }
 
@@ -388,7 +389,7 @@ semel_status semel_pg_effect_run(semel_store *base, const struct semel_event *ev
 /* ---- upcasters ------------------------------------------------------------------------------- */
 
 static semel_status evaluate_statement(PGconn *connection,
-				       const struct semel_pg_statement *statement,
+				       const struct semel_pg_user_statement *statement,
 				       const struct values *values, struct semel_text *value_out,
 				       semel_error *error)
 {
@@ -411,7 +412,7 @@ semel_status semel_pg_evaluate(semel_store *store, const char *expression,
 			       struct semel_text *value_out, semel_error *error)
 {
 	const struct values values = { .event = event, .arena = arena };
-	struct semel_pg_statement statement = { 0 };
+	struct semel_pg_user_statement statement = { 0 };
 	const char *rest = NULL;
 	*value_out = (struct semel_text){ NULL, 0 };
 	char *sql = semel_arena_printf(arena, "SELECT (%s\n)", expression);
@@ -420,7 +421,7 @@ semel_status semel_pg_evaluate(semel_store *store, const char *expression,
 	semel_status status = semel_pg_effects_collect(semel_pg_of(store), error);
 	if (status != SEMEL_OK)
 		goto free_statement;
-	status = semel_pg_statement_read(sql, &statement, &rest, error);
+	status = semel_pg_user_statement_read(sql, &statement, &rest, error);
 	if (status != SEMEL_OK)
 		goto free_statement;
 	if (*rest != '\0')
@@ -433,6 +434,6 @@ semel_status semel_pg_evaluate(semel_store *store, const char *expression,
 				    error);
 
 free_statement:
-	semel_pg_statement_free(&statement);
+	semel_pg_user_statement_free(&statement);
 	return status;
 }

@@ -297,9 +297,9 @@ struct source {
 	bool shared; /* its parameters are ?1, ?2, … */
 };
 
-static struct source source_of(const struct semel_pg_query *query)
+static struct source source_of(const struct semel_pg_statement *statement)
 {
-	return (struct source){ .key = query, .what = query->what, .sql = query->sql };
+	return (struct source){ .key = statement, .what = statement->what, .sql = statement->sql };
 }
 
 /* The text as PostgreSQL takes it; the buffer keeps one that was translated. NULL: no memory. */
@@ -344,10 +344,11 @@ static semel_status prepare(struct semel_pg_store *store, const struct source *s
 	return status;
 }
 
-semel_status semel_pg_prepare(struct semel_pg_store *store, const struct semel_pg_query *query,
+semel_status semel_pg_prepare(struct semel_pg_store *store,
+			      const struct semel_pg_statement *statement,
 			      char name_out[SEMEL_PG_NAME_SIZE], semel_error *error)
 {
-	const struct source source = source_of(query);
+	const struct source source = source_of(statement);
 	return prepare(store, &source, name_out, error);
 }
 
@@ -405,19 +406,19 @@ static semel_status run_source(semel_tx tx, const struct source *source,
 	return status;
 }
 
-semel_status semel_pg_run(semel_tx tx, const struct semel_pg_query *query,
+semel_status semel_pg_run(semel_tx tx, const struct semel_pg_statement *statement,
 			  struct semel_pg_params *params, PGresult **result_out, semel_error *error)
 {
-	const struct source source = source_of(query);
+	const struct source source = source_of(statement);
 	return run_source(tx, &source, params, result_out, error);
 }
 
-semel_status semel_pg_change(semel_tx tx, const struct semel_pg_query *query,
+semel_status semel_pg_change(semel_tx tx, const struct semel_pg_statement *statement,
 			     struct semel_pg_params *params, uint64_t *changes_out,
 			     semel_error *error)
 {
 	PGresult *result = NULL;
-	semel_status status = semel_pg_run(tx, query, params, &result, error);
+	semel_status status = semel_pg_run(tx, statement, params, &result, error);
 	if (status != SEMEL_OK)
 		return status;
 	if (changes_out != NULL)

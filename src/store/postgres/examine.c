@@ -332,7 +332,7 @@ static void examine_disk(const struct examiner *examiner)
 /* ---- the slot -------------------------------------------------------------------------------- */
 
 /* Slots belong to the server: one of another database is not ours to watch, or to drop. */
-static const struct semel_pg_query select_slot = {
+static const struct semel_pg_statement select_slot = {
 	"inspect the slot",
 	"SELECT coalesce(s.plugin = 'pgoutput' AND s.database = current_database(), false),"
 	" coalesce(s.plugin, 'physical') || ' of database ' || coalesce(s.database, '-'),"

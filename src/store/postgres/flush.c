@@ -16,7 +16,7 @@
 
 #include <poll.h>
 
-static const struct semel_pg_query flush_rows = {
+static const struct semel_pg_statement flush_rows = {
 	"mark events as published",
 	"WITH fence AS (UPDATE semel_lease l SET low_seq = greatest(l.low_seq, c.low_seq),"
 	" unmarked_seq = CASE WHEN $14 THEN l.unmarked_seq"

@@ -31,14 +31,14 @@
 #define CAUTIOUS_BATCHES 16
 
 /* $1 to $12: one array per column; $13: now. Claims all and yields true, or none and false. */
-static const struct semel_pg_query claim_new = {
+static const struct semel_pg_statement claim_new = {
 	"claim new events",
 	"SELECT semel_inbox_claim_new($1::text[], $2::text[], $3::date[], $4::text[], $5::text[],"
 	" $6::int[], $7::bigint[], $8::text[], $9::text[], $10::timestamptz[], $11::int[],"
 	" $12::text[], $13::timestamptz)"
 };
 /* The same parameters. Rows are returned in the order of the arrays. */
-static const struct semel_pg_query insert_claims = {
+static const struct semel_pg_statement insert_claims = {
 	"claim events",
 	"INSERT INTO semel_inbox (scope, event_id, week_start, status, topic, \"partition\","
 	" \"offset\", handler_version, owner, lease_until, replay, error_code, first_seen_at,"
@@ -50,14 +50,14 @@ static const struct semel_pg_query insert_claims = {
 	" ON CONFLICT DO NOTHING RETURNING scope, event_id, week_start - DATE '1970-01-01'"
 };
 #define ANSWER "i.status, i.owner, " SEMEL_PG_MS("i.lease_until")
-static const struct semel_pg_query find_claims = {
+static const struct semel_pg_statement find_claims = {
 	"look up claims",
 	"SELECT " ANSWER " FROM unnest($1::text[], $2::text[], $3::date[]) WITH ORDINALITY"
 	" AS c (scope, event_id, week_start, number) LEFT JOIN semel_inbox i"
 	" ON i.scope = c.scope AND i.event_id = c.event_id AND i.week_start = c.week_start"
 	" ORDER BY c.number"
 };
-static const struct semel_pg_query find_in_any_week = {
+static const struct semel_pg_statement find_in_any_week = {
 	"look up claims",
 	"SELECT " ANSWER " FROM unnest($1::text[], $2::text[]) WITH ORDINALITY"
 	" AS c (scope, event_id, number) LEFT JOIN LATERAL (SELECT * FROM semel_inbox s"
@@ -65,19 +65,19 @@ static const struct semel_pg_query find_in_any_week = {
 	" ORDER BY c.number"
 };
 /* If two events of a batch have the same key, the first one gets it. */
-static const struct semel_pg_query insert_keys = {
+static const struct semel_pg_statement insert_keys = {
 	"claim business keys",
 	"INSERT INTO semel_inbox_key (scope, event_id, key, first_seen_at)"
 	" SELECT c.*, $4::timestamptz FROM unnest($1::text[], $2::text[], $3::text[])"
 	" AS c (scope, event_id, key) ON CONFLICT DO NOTHING"
 };
-static const struct semel_pg_query find_holders = {
+static const struct semel_pg_statement find_holders = {
 	"look up business keys", "SELECT k.event_id, k.event_id IS DISTINCT FROM c.event_id"
 				 " FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY"
 				 " AS c (scope, event_id, key, number) LEFT JOIN semel_inbox_key k"
 				 " ON k.scope = c.scope AND k.key = c.key ORDER BY c.number"
 };
-static const struct semel_pg_query change_claim = {
+static const struct semel_pg_statement change_claim = {
 	"change a claim",
 	"UPDATE semel_inbox SET status = $3, owner = coalesce($4, owner),"
 	" lease_until = $5::timestamptz, processed_at = $6::timestamptz, error_code = $7,"
@@ -85,18 +85,18 @@ static const struct semel_pg_query change_claim = {
 	" WHERE scope = $1 AND event_id = $2 AND status = $9 AND ($10::text IS NULL OR owner = $10)"
 	" AND ($9 <> 'FAILED' OR replay < $8::int)"
 };
-static const struct semel_pg_query forget_claim = {
+static const struct semel_pg_statement forget_claim = {
 	"forget a claim",
 	"WITH gone AS (DELETE FROM semel_inbox WHERE scope = $1 AND event_id = $2"
 	" AND ($3::text IS NULL OR (status = 'CLAIMED' AND owner = $3)) RETURNING 1)"
 	" DELETE FROM semel_inbox_key WHERE scope = $1 AND event_id = $2"
 	" AND ($3::text IS NULL OR EXISTS (SELECT 1 FROM gone))"
 };
-static const struct semel_pg_query renew_claims = {
+static const struct semel_pg_statement renew_claims = {
 	"renew unfinished claims", "UPDATE semel_inbox SET lease_until = $2::timestamptz"
 				   " WHERE status = 'CLAIMED' AND owner = $1"
 };
-static const struct semel_pg_query is_settled = {
+static const struct semel_pg_statement is_settled = {
 	"check whether an event is settled",
 	"SELECT EXISTS (SELECT 1 FROM semel_inbox WHERE scope = $1 AND event_id = $2"
 	" AND status <> 'CLAIMED') OR EXISTS (SELECT 1 FROM semel_dead_letter WHERE scope = $1"
@@ -132,7 +132,7 @@ struct claims {
 
 /* A statement with one array per column, and its other parameters. */
 struct call {
-	const struct semel_pg_query *query;
+	const struct semel_pg_statement *statement;
 	int columns;
 	int64_t now_ms; /* 0: it is not asked for */
 	struct semel_buffer arrays[COLUMNS];
@@ -188,7 +188,7 @@ static semel_status make_call(semel_tx tx, struct call *call, PGresult **result_
 	if (failed)
 		status = semel_error_set(error, SEMEL_INTERNAL, "no memory to claim");
 	else if (!empty)
-		status = semel_pg_run(tx, call->query, &params, result_out, error);
+		status = semel_pg_run(tx, call->statement, &params, result_out, error);
 	for (int i = 0; i < call->columns; i++)
 		semel_buffer_free(&call->arrays[i]);
 	return status;
@@ -226,7 +226,7 @@ static bool was_there(const struct semel_claim_result *answer)
 static semel_status find_existing(semel_tx tx, const struct claims *all, semel_error *error)
 {
 	struct semel_claim_result *answers = all->answers;
-	struct call call = { .query = &find_claims, .columns = WEEK + 1 };
+	struct call call = { .statement = &find_claims, .columns = WEEK + 1 };
 	PGresult *result = NULL;
 	int row = 0;
 	for (size_t i = 0; i < all->count; i++)
@@ -245,11 +245,11 @@ static semel_status find_existing(semel_tx tx, const struct claims *all, semel_e
 }
 
 /* With all claims except those with a key conflict. */
-static semel_status call_with_claims(semel_tx tx, const struct semel_pg_query *query,
+static semel_status call_with_claims(semel_tx tx, const struct semel_pg_statement *statement,
 				     const struct claims *all, PGresult **result_out,
 				     semel_error *error)
 {
-	struct call call = { .query = query, .columns = COLUMNS, .now_ms = all->now_ms };
+	struct call call = { .statement = statement, .columns = COLUMNS, .now_ms = all->now_ms };
 	for (size_t i = 0; i < all->count; i++)
 		if (!all->answers[i].key_conflict)
 			add_claim(&call, &all->claims[i],
@@ -320,13 +320,13 @@ static semel_status claim_all(semel_tx tx, const struct claims *all, semel_error
 
 /* ---- business keys --------------------------------------------------------------------------- */
 
-static semel_status call_with_keys(semel_tx tx, const struct semel_pg_query *query,
+static semel_status call_with_keys(semel_tx tx, const struct semel_pg_statement *statement,
 				   const struct claims *all, PGresult **result_out,
 				   semel_error *error)
 {
-	struct call call = { .query = query,
+	struct call call = { .statement = statement,
 			     .columns = KEY + 1,
-			     .now_ms = query == &insert_keys ? all->now_ms : 0 };
+			     .now_ms = statement == &insert_keys ? all->now_ms : 0 };
 	for (size_t i = 0; i < all->count; i++) {
 		if (all->claims[i].key.data == NULL)
 			continue;
@@ -367,7 +367,7 @@ static semel_status claim_keys(semel_tx tx, const struct claims *all, PGresult *
 static semel_status find_key_holders(semel_tx tx, const struct claims *all, const PGresult *holders,
 				     semel_error *error)
 {
-	struct call call = { .query = &find_in_any_week, .columns = EVENT_ID + 1 };
+	struct call call = { .statement = &find_in_any_week, .columns = EVENT_ID + 1 };
 	PGresult *result = NULL;
 	int row = 0;
 	for (size_t i = 0, key = 0; i < all->count; i++) {
@@ -392,7 +392,9 @@ static semel_status find_key_holders(semel_tx tx, const struct claims *all, cons
 
 static semel_status record_duplicates(semel_tx tx, const struct claims *all, semel_error *error)
 {
-	struct call call = { .query = &insert_claims, .columns = COLUMNS, .now_ms = all->now_ms };
+	struct call call = { .statement = &insert_claims,
+			     .columns = COLUMNS,
+			     .now_ms = all->now_ms };
 	PGresult *result = NULL;
 	for (size_t i = 0; i < all->count; i++) {
 		struct semel_inbox_claim claim = all->claims[i];
@@ -511,8 +513,8 @@ semel_status semel_pg_inbox_is_settled(semel_tx tx, struct semel_text scope, str
 
 /* ---- the weeks of the inbox: a consumer that registers has the next ones prepared ------------ */
 
-static const struct semel_pg_query prepare_inbox = { .what = "make the inbox's partitions",
-						     .sql = "SELECT semel_inbox_prepare()" };
+static const struct semel_pg_statement prepare_inbox = { .what = "make the inbox's partitions",
+							 .sql = "SELECT semel_inbox_prepare()" };
 
 /* Nothing depends on them: a role that may not have them made works without. */
 static semel_status make_weeks(semel_store *store, semel_error *error)

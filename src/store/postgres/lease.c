@@ -41,11 +41,11 @@
 			   " THEN greatest(unmarked_seq, low_seq) ELSE unmarked_seq END"
 #define RENEWED_UNMARKED "CASE WHEN " IS_ABOVE_ALL(HIGHER_LOW) " THEN 0 ELSE unmarked_seq END"
 
-static const struct semel_pg_query list_lanes = { "read the leases",
-						  "SELECT " LEASE_COLUMNS ", " LOW_SEQ
-						  " FROM semel_lease ORDER BY lane" };
+static const struct semel_pg_statement list_lanes = { "read the leases",
+						      "SELECT " LEASE_COLUMNS ", " LOW_SEQ
+						      " FROM semel_lease ORDER BY lane" };
 /* A row that is locked is being taken, or marked in: then the lane is not free. */
-static const struct semel_pg_query take_lane = {
+static const struct semel_pg_statement take_lane = {
 	"take a lane",
 	"UPDATE semel_lease SET owner = $3, epoch = epoch + 1, expires_at = $4::timestamptz,"
 	" low_seq = " LOW_SEQ ", unmarked_seq = " TAKEN_UNMARKED ", numbers = " NUMBERS
@@ -54,7 +54,7 @@ static const struct semel_pg_query take_lane = {
 	", low_seq, pg_current_xact_id()::text::bigint, numbers"
 };
 /* Where the numbers went back, everything is read again, under a new epoch. */
-static const struct semel_pg_query renew_lane = {
+static const struct semel_pg_statement renew_lane = {
 	"renew a lease",
 	"UPDATE semel_lease SET expires_at = $4::timestamptz, low_seq = " TRUE_LOW(
 		HIGHER_LOW) ", unmarked_seq = " RENEWED_UNMARKED ", numbers = " NUMBERS
@@ -65,30 +65,30 @@ static const struct semel_pg_query renew_lane = {
 						", low_seq, pg_current_xact_id()::text::bigint, "
 						"numbers"
 };
-static const struct semel_pg_query rewind_lane = {
+static const struct semel_pg_statement rewind_lane = {
 	"go back to an event below the low mark",
 	"UPDATE semel_lease SET expires_at = $4::timestamptz, low_seq = least(low_seq, $5 - 1),"
 	" epoch = epoch + 1 WHERE lane = $1 AND epoch = $2 AND owner = $3 RETURNING " LEASE_COLUMNS
 	", low_seq, pg_current_xact_id()::text::bigint, numbers"
 };
-static const struct semel_pg_query release_lane = {
+static const struct semel_pg_statement release_lane = {
 	"release a lane", "UPDATE semel_lease SET owner = '', expires_at = NULL"
 			  " WHERE lane = $1 AND epoch = $2 AND owner = $3"
 };
-static const struct semel_pg_query drawn_numbers = {
+static const struct semel_pg_statement drawn_numbers = {
 	"read the outbox's sequence",
 	"SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM semel_outbox_seq"
 };
-static const struct semel_pg_query sequence_cache = {
+static const struct semel_pg_statement sequence_cache = {
 	"read the cache size of the outbox's sequence",
 	"SELECT seqcache FROM pg_sequence WHERE seqrelid = 'semel_outbox_seq'::regclass"
 };
 /* It changes with a restart of the server only. */
-static const struct semel_pg_query commit_times = {
+static const struct semel_pg_statement commit_times = {
 	"read the server's settings", "SELECT current_setting('track_commit_timestamp') = 'on'"
 };
 /* Those whose time ran out a while ago are forgotten on the way. */
-static const struct semel_pg_query join_group = {
+static const struct semel_pg_statement join_group = {
 	"join the relay group",
 	"WITH gone AS (DELETE FROM semel_relay WHERE expires_at < $2::timestamptz - interval '1 "
 	"min'"
@@ -97,8 +97,8 @@ static const struct semel_pg_query join_group = {
 	" excluded.expires_at) SELECT count(*), count(*) FILTER (WHERE owner < $1)"
 	" FROM semel_relay WHERE owner <> $1 AND expires_at >= $2::timestamptz"
 };
-static const struct semel_pg_query leave_group = { "leave the relay group",
-						   "DELETE FROM semel_relay WHERE owner = $1" };
+static const struct semel_pg_statement leave_group = { "leave the relay group",
+						       "DELETE FROM semel_relay WHERE owner = $1" };
 
 /* A relay's connection reads ranges of one key and marks what it has read: whatever the
  * statistics of a young table say, an index is right. A mark that is lost with the server repeats
@@ -112,8 +112,8 @@ static const char relay_settings[] =
 
 /* ---- the clock ------------------------------------------------------------------------------- */
 
-static const struct semel_pg_query server_time = { "read the server's clock",
-						   "SELECT " SEMEL_PG_MS("clock_timestamp()") };
+static const struct semel_pg_statement server_time = { "read the server's clock",
+						       "SELECT " SEMEL_PG_MS("clock_timestamp()") };
 
 /* doubt_ms: by so much the difference may be wrong, since the answer took its time. */
 static void apply_offset(struct semel_pg_store *store, int64_t clock_offset_ms, int64_t doubt_ms)
@@ -292,7 +292,7 @@ static semel_status read_sequence(semel_store *store, semel_error *error)
 }
 
 /* seq NULL: the statement has no such parameter. */
-static semel_status update_lease(semel_store *store, const struct semel_pg_query *query,
+static semel_status update_lease(semel_store *store, const struct semel_pg_statement *statement,
 				 const char *owner, struct semel_lease *lease, const int64_t *seq,
 				 semel_error *error)
 {
@@ -305,7 +305,7 @@ static semel_status update_lease(semel_store *store, const struct semel_pg_query
 	semel_pg_add_time(&params, semel_pg_clock_to_server(tx, lease->expires_at_ms));
 	if (seq != NULL)
 		semel_pg_add_int(&params, *seq);
-	semel_status status = semel_pg_run(tx, query, &params, &result, error);
+	semel_status status = semel_pg_run(tx, statement, &params, &result, error);
 	if (status != SEMEL_OK)
 		return status;
 	if (semel_pg_rows(result) == 0) {

@@ -20,7 +20,7 @@
 #define VISIBLE_MS 20
 
 /* The common case: the confirmed rows of a run, in one statement that is its own transaction. */
-static const struct semel_pg_query mark_run = {
+static const struct semel_pg_statement mark_run = {
 	"mark events as published",
 	"WITH fence AS (UPDATE semel_lease l SET low_seq = greatest(l.low_seq, c.low_seq),"
 	" expires_at = $5::timestamptz FROM unnest($1::smallint[], $2::bigint[], $4::bigint[])"
@@ -31,7 +31,7 @@ static const struct semel_pg_query mark_run = {
 	" WHERE fence.lane = r.lane AND o.lane = r.lane AND o.seq = r.seq)"
 	" SELECT lane, xid FROM fence"
 };
-static const struct semel_pg_query mark_refused = {
+static const struct semel_pg_statement mark_refused = {
 	"mark a refused event",
 	"UPDATE semel_outbox SET status = $3, attempts = $4, next_attempt_at = $5::timestamptz,"
 	" last_error = $6 WHERE lane = $1 AND seq = $2"
@@ -47,7 +47,7 @@ static const struct semel_pg_query mark_refused = {
 	"(SELECT CASE WHEN bool_or((e.place, e.seq) > (" p ", $2)) THEN max(e.place) + 1"          \
 	" ELSE " p " END" EARLIER_EXCEPTIONS(p) ")"
 
-static const struct semel_pg_query put_exception = {
+static const struct semel_pg_statement put_exception = {
 	"write an exception",
 	"INSERT INTO semel_outbox_exception AS x"
 	" (lane, seq, aggregate_type, aggregate_id, state, due_at, blocks, replay, place)"
@@ -58,7 +58,7 @@ static const struct semel_pg_query put_exception = {
 			      " replay = greatest(x.replay, excluded.replay)"
 };
 /* An event without an earlier exception becomes due at once. */
-static const struct semel_pg_query park_exception = {
+static const struct semel_pg_statement park_exception = {
 	"park an event",
 	"INSERT INTO semel_outbox_exception (lane, seq, aggregate_type, "
 	"aggregate_id, state, place)"
@@ -67,10 +67,10 @@ static const struct semel_pg_query park_exception = {
 		"$5::bigint") " ON CONFLICT (lane, seq) DO UPDATE SET state = "
 			      "excluded.state, due_at = NULL"
 };
-static const struct semel_pg_query remove_exception = {
+static const struct semel_pg_statement remove_exception = {
 	"remove an exception", "DELETE FROM semel_outbox_exception WHERE lane = $1 AND seq = $2"
 };
-static const struct semel_pg_query free_next = {
+static const struct semel_pg_statement free_next = {
 	"free the next event of an aggregate",
 	"UPDATE semel_outbox_exception SET state = 'due' WHERE state = 'parked'"
 	" AND aggregate_type = $1 AND aggregate_id = $2 AND seq = (SELECT seq"
@@ -358,17 +358,17 @@ semel_status semel_pg_outbox_mark(semel_store *store, struct semel_lease *lease,
 /* ---- dead letters of the relay that an operator replays or discards ----------------------------
  */
 
-static const struct semel_pg_query find_failed = {
+static const struct semel_pg_statement find_failed = {
 	"look up the failed event",
 	"SELECT lane, seq, aggregate_type, aggregate_id FROM semel_outbox WHERE id = $1"
 };
-static const struct semel_pg_query reset_failed = {
+static const struct semel_pg_statement reset_failed = {
 	"reset the event",
 	"UPDATE semel_outbox SET status = 'NEW', attempts = 0, next_attempt_at = NULL"
 	" WHERE lane = $1 AND seq = $2"
 };
 
-static const struct semel_pg_query lock_lane = {
+static const struct semel_pg_statement lock_lane = {
 	"lock the lane", "SELECT 1 FROM semel_lease WHERE lane = $1 FOR UPDATE"
 };
 

@@ -22,17 +22,18 @@
 	" routing_key, content_type, headers, created_at, payload, payload_bytes) "
 
 /* A known id writes nothing, and leaves the caller's transaction sound. */
-static const struct semel_pg_query insert_event = {
+static const struct semel_pg_statement insert_event = {
 	"write the event to the outbox",
 	EVENT_INSERT "VALUES ($1, $2, $3, $4, $5, $6, $7, $8::json, $9::timestamptz, $10,"
 		     " $11::bytea) ON CONFLICT (id) DO NOTHING"
 };
-static const struct semel_pg_query set_savepoint = { "write events to the outbox",
-						     "SAVEPOINT semel_publish" };
-static const struct semel_pg_query release_savepoint = { "write events to the outbox",
-							 "RELEASE SAVEPOINT semel_publish" };
-static const struct semel_pg_query back_to_savepoint = { "write events to the outbox",
-							 "ROLLBACK TO SAVEPOINT semel_publish" };
+static const struct semel_pg_statement set_savepoint = { "write events to the outbox",
+							 "SAVEPOINT semel_publish" };
+static const struct semel_pg_statement release_savepoint = { "write events to the outbox",
+							     "RELEASE SAVEPOINT semel_publish" };
+static const struct semel_pg_statement back_to_savepoint = {
+	"write events to the outbox", "ROLLBACK TO SAVEPOINT semel_publish"
+};
 
 static void add_event(struct semel_pg_params *params, const struct semel_event *event)
 {
@@ -154,7 +155,7 @@ enum {
 	"o.aggregate_type"                                                                         \
 	" AND n.aggregate_id = o.aggregate_id ORDER BY n.seq DESC LIMIT 1)"
 
-static const struct semel_pg_query fetch_run = {
+static const struct semel_pg_statement fetch_run = {
 	"read the outbox",
 	"SELECT " EVENT_COLUMNS ", " EARLIER_EXCEPTION("$4") ", false, 0, " RUN_COMMIT_ORDER(
 		"$4") ", " XMIN_AND_DRAWN ", l.number"
@@ -166,7 +167,7 @@ static const struct semel_pg_query fetch_run = {
 		      " WHERE x.lane = w.lane AND x.seq = w.seq) ORDER BY w.lane, w.seq LIMIT "
 		      "l.most) AS o"
 };
-static const struct semel_pg_query look_at_lanes = {
+static const struct semel_pg_statement look_at_lanes = {
 	"probe the outbox",
 	"SELECT EXISTS (SELECT 1 FROM semel_outbox o WHERE o.lane = l.lane AND o.seq > l.after"
 	" AND o.status = 'NEW'),"
@@ -176,7 +177,7 @@ static const struct semel_pg_query look_at_lanes = {
 	" FROM unnest($1::smallint[], $2::bigint[]) WITH ORDINALITY AS l (lane, after, number)"
 	" ORDER BY l.number"
 };
-static const struct semel_pg_query fetch_due = {
+static const struct semel_pg_statement fetch_due = {
 	"read the due events of the outbox",
 	"SELECT " EVENT_COLUMNS ", false, true, x.replay, x.place, " PREVIOUS_NEARBY
 	" FROM semel_outbox_exception x JOIN semel_outbox o ON o.lane = x.lane AND o.seq = x.seq"
@@ -190,19 +191,19 @@ static const struct semel_pg_query fetch_due = {
 	" AND ($5::timestamptz IS NULL OR o.created_at >= $5 - interval '500 microseconds')"       \
 	" AND ($6::timestamptz IS NULL OR o.created_at < $6 - interval '500 microseconds')"
 
-static const struct semel_pg_query select_rows = {
+static const struct semel_pg_statement select_rows = {
 	"select events of the outbox",
 	"SELECT " EVENT_COLUMNS ", false, false, 0, 0 FROM semel_outbox o WHERE o.seq > $1"
 	" AND o.status = 'PUBLISHED' AND ($2::text IS NULL OR o.event_type = $2)"
 	" AND ($3::text IS NULL OR o.aggregate_type = $3)"
 	" AND ($4::text IS NULL OR o.aggregate_id = $4)" IN_TIME " ORDER BY o.seq LIMIT $7"
 };
-static const struct semel_pg_query select_one = {
+static const struct semel_pg_statement select_one = {
 	"select an event of the outbox",
 	"SELECT " EVENT_COLUMNS ", false, false, 0, 0 FROM semel_outbox o WHERE o.seq > $1"
 	" AND o.id = $2 AND o.status = 'PUBLISHED'"
 };
-static const struct semel_pg_query select_aggregate = {
+static const struct semel_pg_statement select_aggregate = {
 	"select events of an aggregate",
 	"SELECT " EVENT_COLUMNS ", false, false, 0, 0 FROM semel_outbox o WHERE o.seq > $1"
 	" AND o.lane = semel_lane($3, $4)"
@@ -211,13 +212,13 @@ static const struct semel_pg_query select_aggregate = {
 	" ORDER BY o.lane, o.seq LIMIT $7"
 };
 
-static const struct semel_pg_query fetch_seqs = {
+static const struct semel_pg_statement fetch_seqs = {
 	"read events of the outbox",
 	"SELECT " EVENT_COLUMNS ", " EARLIER_EXCEPTION("true") ", false, 0, " RUN_COMMIT_ORDER(
 		"true") " FROM semel_outbox o WHERE o.lane = $1 AND o.seq = ANY ($2::bigint[])"
 			" AND o.status = 'NEW'"
 };
-static const struct semel_pg_query fetch_large = {
+static const struct semel_pg_statement fetch_large = {
 	"read large events of the outbox",
 	"SELECT id, payload, payload_bytes FROM semel_outbox WHERE id = ANY ($1::text[])"
 };
@@ -531,9 +532,9 @@ semel_status semel_pg_outbox_select(semel_store *store, const struct semel_outbo
 				    semel_error *error)
 {
 	bool aggregate = filter->aggregate_type != NULL && filter->aggregate_id != NULL;
-	const struct semel_pg_query *query = filter->id  ? &select_one
-					     : aggregate ? &select_aggregate
-							 : &select_rows;
+	const struct semel_pg_statement *statement = filter->id  ? &select_one
+						     : aggregate ? &select_aggregate
+								 : &select_rows;
 	struct semel_pg_params params = { 0 };
 	PGresult *result = NULL;
 	semel_pg_add_int(&params, after_seq);
@@ -548,7 +549,7 @@ semel_status semel_pg_outbox_select(semel_store *store, const struct semel_outbo
 		semel_pg_add_int(&params, batch->capacity);
 	}
 	batch->count = 0;
-	semel_status status = semel_pg_run(semel_pg_tx(store), query, &params, &result, error);
+	semel_status status = semel_pg_run(semel_pg_tx(store), statement, &params, &result, error);
 	if (status != SEMEL_OK)
 		return status;
 	status = fill(store, result, batch, error);
@@ -561,7 +562,7 @@ semel_status semel_pg_outbox_select(semel_store *store, const struct semel_outbo
 /* What the table has of them: some were published or set aside before, when the stream repeats
  * itself; some wait behind an exception of their aggregate that was committed before them. One that
  * was polled was: polling had come to its end before. */
-static const struct semel_pg_query check_rows = {
+static const struct semel_pg_statement check_rows = {
 	"look up events of the change stream",
 	"SELECT CASE WHEN o.seq IS NULL THEN r.seq <= l.low_seq"
 	" ELSE o.status <> 'NEW' OR x.seq IS NOT NULL END,"
@@ -575,7 +576,7 @@ static const struct semel_pg_query check_rows = {
 	" LEFT JOIN semel_outbox_exception x ON x.lane = r.lane AND x.seq = r.seq"
 	" ORDER BY r.number"
 };
-static const struct semel_pg_query list_aggregates = {
+static const struct semel_pg_statement list_aggregates = {
 	"list aggregates with exceptions",
 	"SELECT DISTINCT aggregate_type, aggregate_id FROM semel_outbox_exception"
 };

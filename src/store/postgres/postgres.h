@@ -43,7 +43,7 @@
 #define SEMEL_PG_COMMIT_ORDER(row)                                                                 \
 	SEMEL_PG_COMMIT_ORDER_OF("pg_xact_commit_timestamp(" row ".xmin)")
 
-struct semel_pg_query {
+struct semel_pg_statement {
 	const char *what; /* for messages: "mark events" */
 	const char *sql;
 };
@@ -86,7 +86,7 @@ struct semel_pg_store {
 	bool relays;                                 /* its connection was set up for a relay */
 	bool commit_times;                           /* the server keeps them */
 	int64_t clock_offset_ms;                     /* the server's clock, of ours; see lease.c */
-	const void *prepared[SEMEL_PG_PREPARED_MAX]; /* the query, or the shared statement */
+	const void *prepared[SEMEL_PG_PREPARED_MAX]; /* ours, or of the statement layer */
 	size_t prepared_count;
 	struct semel_pg_effects *effects;
 	uint32_t effect_generations;
@@ -163,11 +163,11 @@ void semel_pg_params_free(struct semel_pg_params *params);
 
 /* Runs the statement; params may be NULL and are consumed. result_out may be NULL; otherwise the
  * caller clears it; it is NULL on failure. */
-semel_status semel_pg_run(semel_tx tx, const struct semel_pg_query *query,
+semel_status semel_pg_run(semel_tx tx, const struct semel_pg_statement *statement,
 			  struct semel_pg_params *params, PGresult **result_out,
 			  semel_error *error);
 /* The same, when only the number of rows changed is of interest; changes_out may be NULL. */
-semel_status semel_pg_change(semel_tx tx, const struct semel_pg_query *query,
+semel_status semel_pg_change(semel_tx tx, const struct semel_pg_statement *statement,
 			     struct semel_pg_params *params, uint64_t *changes_out,
 			     semel_error *error);
 /* Statements without parameters or results, several at once. */
@@ -182,8 +182,9 @@ bool semel_pg_was_cancelled(const PGresult *result);
  * where the name must be missing rather than denote another statement. */
 void semel_pg_name(PGconn *connection, const char *kind, size_t number,
 		   char name_out[SEMEL_PG_NAME_SIZE]);
-/* The name of the query on this connection; prepares it when it is first used. */
-semel_status semel_pg_prepare(struct semel_pg_store *store, const struct semel_pg_query *query,
+/* The name of the statement on this connection; prepares it when it is first used. */
+semel_status semel_pg_prepare(struct semel_pg_store *store,
+			      const struct semel_pg_statement *statement,
 			      char name_out[SEMEL_PG_NAME_SIZE], semel_error *error);
 
 /* Reading results. */

@@ -62,7 +62,7 @@ void semel_pg_previous_fill(struct semel_pg_previous **cache, struct semel_outbo
 
 /* Newest first. A little beyond where reading begins, for commits have another order than numbers,
  * and marks are ahead of low marks. Below those everything went out, also what was never marked. */
-static const struct semel_pg_query fetch_published = {
+static const struct semel_pg_statement fetch_published = {
 	"read what was published last",
 	"SELECT p.seq, p.id, p.aggregate_type, p.aggregate_id"
 	" FROM unnest($1::smallint[], $2::bigint[]) AS l (lane, after)"

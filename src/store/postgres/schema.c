@@ -231,12 +231,13 @@ finish_connection:
 
 /* ---- adopted outboxes ------------------------------------------------------------------------ */
 
-static const struct semel_pg_query take_turns = { "wait for another init",
-						  "SELECT pg_advisory_xact_lock(1936026988)" };
-static const struct semel_pg_query adopt_table = { "adopt the outbox",
-						   "SELECT semel_adopt(to_regclass($1::text), $1,"
-						   " $2::json, $3)" };
-static const struct semel_pg_query adopted_mapping = {
+static const struct semel_pg_statement take_turns = { "wait for another init",
+						      "SELECT pg_advisory_xact_lock(1936026988)" };
+static const struct semel_pg_statement adopt_table = {
+	"adopt the outbox", "SELECT semel_adopt(to_regclass($1::text), $1,"
+			    " $2::json, $3)"
+};
+static const struct semel_pg_statement adopted_mapping = {
 	"inspect the adopted outbox",
 	"SELECT obj_description(tgfoid, 'pg_proc') FROM pg_trigger"
 	" WHERE tgrelid = to_regclass($1) AND tgname = 'semel_adopt' AND tgenabled <> 'D'"

@@ -99,7 +99,7 @@ static const char *skip_dollars(const char *at)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static semel_status add_placeholder(struct semel_pg_statement *statement, const char *name,
+static semel_status add_placeholder(struct semel_pg_user_statement *statement, const char *name,
 				    size_t length, semel_error *error)
 {
 	char shown[64];
@@ -127,7 +127,7 @@ static semel_status add_placeholder(struct semel_pg_statement *statement, const 
 	return SEMEL_OK;
 }
 
-static void keep_keyword(struct semel_pg_statement *statement, const char *word, size_t length)
+static void keep_keyword(struct semel_pg_user_statement *statement, const char *word, size_t length)
 {
 	if (statement->keyword[0] != '\0')
 		return;
@@ -165,7 +165,7 @@ static bool is_statement(char c)
 	return c != '\0' && c != ';' && !isspace((unsigned char)c);
 }
 
-static semel_status scan(const char **at_in_out, struct semel_pg_statement *statement,
+static semel_status scan(const char **at_in_out, struct semel_pg_user_statement *statement,
 			 semel_error *error)
 {
 	const char *at = *at_in_out;
@@ -191,7 +191,8 @@ static semel_status scan(const char **at_in_out, struct semel_pg_statement *stat
 	return status;
 }
 
-static semel_status refuse_control(const struct semel_pg_statement *statement, semel_error *error)
+static semel_status refuse_control(const struct semel_pg_user_statement *statement,
+				   semel_error *error)
 {
 	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++)
 		if (strcmp(statement->keyword, refused[i]) == 0)
@@ -202,10 +203,11 @@ static semel_status refuse_control(const struct semel_pg_statement *statement, s
 	return SEMEL_OK;
 }
 
-semel_status semel_pg_statement_read(const char *sql, struct semel_pg_statement *statement_out,
-				     const char **rest_out, semel_error *error)
+semel_status semel_pg_user_statement_read(const char *sql,
+					  struct semel_pg_user_statement *statement_out,
+					  const char **rest_out, semel_error *error)
 {
-	*statement_out = (struct semel_pg_statement){ 0 };
+	*statement_out = (struct semel_pg_user_statement){ 0 };
 	*rest_out = sql;
 	semel_status status = scan(rest_out, statement_out, error);
 	if (status != SEMEL_OK)
@@ -215,7 +217,7 @@ semel_status semel_pg_statement_read(const char *sql, struct semel_pg_statement 
 	return refuse_control(statement_out, error);
 }
 
-void semel_pg_statement_free(struct semel_pg_statement *statement)
+void semel_pg_user_statement_free(struct semel_pg_user_statement *statement)
 {
 	semel_buffer_free(&statement->sql);
 }

@@ -26,7 +26,7 @@ enum semel_pg_parameter {
 
 /* One statement with $1, $2, … in place of :id, …; each place has a number of its own, so that the
  * server finds out the type of each by itself. */
-struct semel_pg_statement {
+struct semel_pg_user_statement {
 	struct semel_buffer sql;
 	char keyword[16]; /* the first word, in upper case; empty: there is no statement */
 	enum semel_pg_parameter placeholders[SEMEL_PG_PLACEHOLDERS_MAX];
@@ -36,8 +36,9 @@ struct semel_pg_statement {
 /* Reads the first statement of sql; *rest_out is what follows its semicolon. INVALID for an unknown
  * parameter, naming the nearest right one, and for statements that would end or begin a
  * transaction. Free the statement also after a failure. */
-semel_status semel_pg_statement_read(const char *sql, struct semel_pg_statement *statement_out,
-				     const char **rest_out, semel_error *error);
-void semel_pg_statement_free(struct semel_pg_statement *statement);
+semel_status semel_pg_user_statement_read(const char *sql,
+					  struct semel_pg_user_statement *statement_out,
+					  const char **rest_out, semel_error *error);
+void semel_pg_user_statement_free(struct semel_pg_user_statement *statement);
 
 #endif

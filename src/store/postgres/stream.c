@@ -78,7 +78,7 @@ int64_t semel_pg_stream_keepalive_timeout_ms(struct semel_changes *base)
 
 static semel_status read_server_settings(struct semel_pg_changes *changes, semel_error *error)
 {
-	static const struct semel_pg_query server_settings = {
+	static const struct semel_pg_statement server_settings = {
 		"read wal_sender_timeout and the outbox's number",
 		"SELECT setting, 'semel_outbox'::regclass::oid"
 		" FROM pg_settings WHERE name = 'wal_sender_timeout'"

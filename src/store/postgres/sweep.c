@@ -21,7 +21,7 @@
 #define ROUND_PAUSE_MS     10000
 #define ROUND_PAUSE_FACTOR 10 /* plus this many times the duration of the round */
 
-static const struct semel_pg_query select_below = {
+static const struct semel_pg_statement select_below = {
 	"find events below the low mark",
 	"SELECT count(*), coalesce(max(s.seq), 0), coalesce(min(s.seq) FILTER (WHERE s.status ="
 	" 'NEW' AND NOT EXISTS (SELECT 1 FROM semel_outbox_exception x WHERE x.lane = $1"
@@ -30,32 +30,32 @@ static const struct semel_pg_query select_below = {
 	" AND o.seq > greatest($2, (SELECT unmarked_seq FROM semel_lease WHERE lane = $1))"
 	" AND o.seq <= $3 ORDER BY o.lane, o.seq LIMIT $4) AS s"
 };
-static const struct semel_pg_query any_exception = {
+static const struct semel_pg_statement any_exception = {
 	"find exceptions", "SELECT EXISTS (SELECT 1 FROM semel_outbox_exception WHERE lane = $1)"
 };
-static const struct semel_pg_query drop_orphans = {
+static const struct semel_pg_statement drop_orphans = {
 	"remove exceptions whose events are published",
 	"DELETE FROM semel_outbox_exception x WHERE x.lane = $1 AND NOT EXISTS (SELECT 1"
 	" FROM semel_outbox o WHERE o.lane = x.lane AND o.seq = x.seq AND o.status <> 'PUBLISHED')"
 };
-static const struct semel_pg_query free_heads = {
+static const struct semel_pg_statement free_heads = {
 	"free events without an earlier exception",
 	"UPDATE semel_outbox_exception x SET state = 'due' WHERE x.lane = $1"
 	" AND x.state = 'parked' AND NOT EXISTS (SELECT 1 FROM semel_outbox_exception e"
 	" WHERE e.aggregate_type = x.aggregate_type AND e.aggregate_id = x.aggregate_id"
 	" AND (e.place, e.seq) < (x.place, x.seq))"
 };
-static const struct semel_pg_query fence = {
+static const struct semel_pg_statement fence = {
 	"lock the lease",
 	"SELECT 1 FROM semel_lease WHERE lane = $1 AND epoch = $2 AND owner = $3 FOR UPDATE"
 };
 
-static semel_status run_for_lane(semel_tx tx, const struct semel_pg_query *query, int32_t lane,
-				 uint64_t *changed_out, semel_error *error)
+static semel_status run_for_lane(semel_tx tx, const struct semel_pg_statement *statement,
+				 int32_t lane, uint64_t *changed_out, semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
 	semel_pg_add_int(&params, lane);
-	return semel_pg_change(tx, query, &params, changed_out, error);
+	return semel_pg_change(tx, statement, &params, changed_out, error);
 }
 
 static semel_status has_exceptions(semel_tx tx, int32_t lane, bool *any_out, semel_error *error)

@@ -63,13 +63,13 @@ semel_status semel_pg_demand_transaction(semel_tx tx, const char *what, semel_er
 			       what);
 }
 
-static const struct semel_pg_query begin_now = { "begin a transaction", "BEGIN" };
-static const struct semel_pg_query commit_all = { "commit", "COMMIT" };
-static const struct semel_pg_query set_savepoint = { "set a savepoint", "SAVEPOINT semel_one" };
-static const struct semel_pg_query release_savepoint = { "release a savepoint",
-							 "RELEASE SAVEPOINT semel_one" };
-static const struct semel_pg_query back_to_savepoint = { "go back to a savepoint",
-							 "ROLLBACK TO SAVEPOINT semel_one" };
+static const struct semel_pg_statement begin_now = { "begin a transaction", "BEGIN" };
+static const struct semel_pg_statement commit_all = { "commit", "COMMIT" };
+static const struct semel_pg_statement set_savepoint = { "set a savepoint", "SAVEPOINT semel_one" };
+static const struct semel_pg_statement release_savepoint = { "release a savepoint",
+							     "RELEASE SAVEPOINT semel_one" };
+static const struct semel_pg_statement back_to_savepoint = { "go back to a savepoint",
+							     "ROLLBACK TO SAVEPOINT semel_one" };
 
 semel_status semel_pg_begin(semel_store *store, semel_error *error)
 {
@@ -77,14 +77,14 @@ semel_status semel_pg_begin(semel_store *store, semel_error *error)
 	return semel_pg_run(semel_pg_tx(store), &begin_now, NULL, NULL, error);
 }
 
-static semel_status run_inside(semel_store *store, const struct semel_pg_query *query,
+static semel_status run_inside(semel_store *store, const struct semel_pg_statement *statement,
 			       semel_error *error)
 {
 	semel_tx tx = semel_pg_tx(store);
-	semel_status status = semel_pg_demand_transaction(tx, query->what, error);
+	semel_status status = semel_pg_demand_transaction(tx, statement->what, error);
 	if (status != SEMEL_OK)
 		return status;
-	return semel_pg_run(tx, query, NULL, NULL, error);
+	return semel_pg_run(tx, statement, NULL, NULL, error);
 }
 
 /* What a constraint says that is checked at the end only; a trigger of that kind may say anything.

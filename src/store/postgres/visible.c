@@ -69,8 +69,8 @@ bool semel_pg_snapshot_sees(const char *snapshot, uint32_t xid)
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-static const struct semel_pg_query take_snapshot = { "take a snapshot",
-						     "SELECT pg_current_snapshot()" };
+static const struct semel_pg_statement take_snapshot = { "take a snapshot",
+							 "SELECT pg_current_snapshot()" };
 
 semel_status semel_pg_visible_refresh(struct semel_pg_changes *changes, semel_error *error)
 {

@@ -35,7 +35,7 @@ struct semel_pg_wakeup {
 
 /* Both forms that the writers' trigger uses: cast to int, half of all oids are negative; as an oid,
  * none is. */
-static const struct semel_pg_query table_number = {
+static const struct semel_pg_statement table_number = {
 	"find the outbox",
 	"SELECT 'semel_outbox'::regclass::oid::int, 'semel_outbox'::regclass::oid"
 };

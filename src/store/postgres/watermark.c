@@ -90,18 +90,19 @@ int64_t semel_pg_watermark_advance(struct semel_pg_store *store, uint64_t xmin)
 	" AND relation = 'semel_outbox'::regclass AND pid IS DISTINCT FROM pg_backend_pid()"       \
 	" AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
 
-static const struct semel_pg_query select_writers = {
+static const struct semel_pg_statement select_writers = {
 	"list the writers of the outbox",
 	"SELECT coalesce(array_agg(DISTINCT virtualtransaction), '{}')" WRITERS
 };
 /* A prepared transaction keeps the name it had, but for servers of 2021 and before: there it gets
  * one that begins with -1, and might be any of those that were listed. */
-static const struct semel_pg_query count_writers = { "list the writers of the outbox",
-						     "SELECT count(*)" WRITERS
-						     " AND (virtualtransaction = ANY ($1::text[])"
-						     " OR virtualtransaction LIKE '-1/%')" };
+static const struct semel_pg_statement count_writers = {
+	"list the writers of the outbox",
+	"SELECT count(*)" WRITERS " AND (virtualtransaction = ANY ($1::text[])"
+	" OR virtualtransaction LIKE '-1/%')"
+};
 #define SINCE(column) "to_char(" column " AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')"
-static const struct semel_pg_query oldest_transaction = {
+static const struct semel_pg_statement oldest_transaction = {
 	"find the oldest transaction",
 	"SELECT CASE WHEN p.gid IS NULL THEN 'pid ' || l.pid || ', user ' || coalesce(a.usename,"
 	" 'unknown') || ', application ' || coalesce(a.application_name, 'unknown') ||"

@@ -36,7 +36,7 @@ enum parameter {
 
 /* A prepared statement, and at which place it wants which parameter (0: not at all). */
 struct effect {
-	sqlite3_stmt *statement;
+	sqlite3_stmt *prepared;
 	int placeholders[P_COUNT];
 };
 
@@ -56,9 +56,9 @@ struct values {
 
 static semel_status find_placeholders(struct effect *effect, semel_error *error)
 {
-	int count = sqlite3_bind_parameter_count(effect->statement);
+	int count = sqlite3_bind_parameter_count(effect->prepared);
 	for (int at = 1; at <= count; at++) {
-		const char *name = sqlite3_bind_parameter_name(effect->statement, at);
+		const char *name = sqlite3_bind_parameter_name(effect->prepared, at);
 		int found = 0;
 		while (name != NULL && found < P_COUNT && strcmp(name, parameter_names[found]) != 0)
 			found++;
@@ -92,15 +92,15 @@ static void bind_values(const struct effect *effect, struct values *values)
 		      { placeholders[P_HEADERS], event->headers } };
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
 		if (texts[i].at != 0)
-			semel_sqlite_bind_bytes(effect->statement, texts[i].at, texts[i].text);
+			semel_sqlite_bind_bytes(effect->prepared, texts[i].at, texts[i].text);
 	if (placeholders[P_TIME] != 0) {
 		semel_time_format(event->time_ms, values->time);
-		semel_sqlite_bind_string(effect->statement, placeholders[P_TIME], values->time);
+		semel_sqlite_bind_string(effect->prepared, placeholders[P_TIME], values->time);
 	}
 	if (placeholders[P_ATTEMPT] != 0)
-		sqlite3_bind_int64(effect->statement, placeholders[P_ATTEMPT], values->attempt);
+		sqlite3_bind_int64(effect->prepared, placeholders[P_ATTEMPT], values->attempt);
 	if (placeholders[P_FLOW] != 0)
-		semel_sqlite_bind_text(effect->statement, placeholders[P_FLOW],
+		semel_sqlite_bind_text(effect->prepared, placeholders[P_FLOW],
 				       semel_event_flow_headers(event, values->arena));
 }
 
@@ -129,13 +129,13 @@ static int refuse_control(void *refused, int action, const char *first, const ch
 
 /* Prepares the first statement of sql; *tail_out is what follows. A comment or blank rest yields
  * no statement. */
-static semel_status prepare_user_sql(sqlite3 *db, const char *sql, sqlite3_stmt **statement_out,
+static semel_status prepare_user_sql(sqlite3 *db, const char *sql, sqlite3_stmt **prepared_out,
 				     const char **tail_out, semel_error *error)
 {
 	bool refused = false;
-	*statement_out = NULL;
+	*prepared_out = NULL;
 	sqlite3_set_authorizer(db, refuse_control, &refused);
-	int code = sqlite3_prepare_v2(db, sql, -1, statement_out, tail_out);
+	int code = sqlite3_prepare_v2(db, sql, -1, prepared_out, tail_out);
 	sqlite3_set_authorizer(db, NULL, NULL);
 	if (code == SQLITE_OK)
 		return SEMEL_OK;
@@ -153,22 +153,22 @@ static semel_status prepare_user_sql(sqlite3 *db, const char *sql, sqlite3_stmt 
 /* ---- the business change ----------------------------------------------------------------------
  */
 
-static semel_status execute_one(sqlite3 *db, sqlite3_stmt *statement, semel_error *error)
+static semel_status execute_one(sqlite3 *db, sqlite3_stmt *prepared, semel_error *error)
 {
-	if (sqlite3_bind_parameter_count(statement) > 0)
+	if (sqlite3_bind_parameter_count(prepared) > 0)
 		return semel_error_set(error, SEMEL_INVALID,
 				       "parameters have no values here; write the value itself: %s",
-				       sqlite3_sql(statement));
+				       sqlite3_sql(prepared));
 	int code = SQLITE_ROW;
 	while (code == SQLITE_ROW)
-		code = sqlite3_step(statement);
+		code = sqlite3_step(prepared);
 	if (code == SQLITE_DONE)
 		return SEMEL_OK;
 	code = sqlite3_extended_errcode(db);
 	semel_status status = semel_sqlite_error(db, code, "run SQL", error);
 	if (status == SEMEL_INTERNAL && (code & 0xff) != SQLITE_NOMEM)
 		return semel_error_set(error, SEMEL_INVALID, "%s: %s", sqlite3_errmsg(db),
-				       sqlite3_sql(statement));
+				       sqlite3_sql(prepared));
 	return status;
 }
 
@@ -180,14 +180,14 @@ semel_status semel_sqlite_execute(semel_store *store, const char *sql, semel_err
 	if (status != SEMEL_OK)
 		return status;
 	while (*sql != '\0') {
-		sqlite3_stmt *statement = NULL;
-		status = prepare_user_sql(db, sql, &statement, &sql, error);
+		sqlite3_stmt *prepared = NULL;
+		status = prepare_user_sql(db, sql, &prepared, &sql, error);
 		if (status != SEMEL_OK)
 			return status;
-		if (statement == NULL)
+		if (prepared == NULL)
 			continue;
-		status = execute_one(db, statement, error);
-		sqlite3_finalize(statement);
+		status = execute_one(db, prepared, error);
+		sqlite3_finalize(prepared);
 		if (status != SEMEL_OK)
 			return status;
 	}
@@ -201,27 +201,27 @@ void semel_sqlite_effects_free(struct semel_sqlite_effects *effects)
 	if (effects == NULL)
 		return;
 	for (size_t i = 0; i < effects->count; i++)
-		sqlite3_finalize(effects->list[i].statement);
+		sqlite3_finalize(effects->list[i].prepared);
 	semel_arena_free(effects->arena);
 	free(effects->list);
 	free(effects);
 }
 
-static semel_status add_effect(struct semel_sqlite_effects *effects, sqlite3_stmt *statement,
+static semel_status add_effect(struct semel_sqlite_effects *effects, sqlite3_stmt *prepared,
 			       semel_error *error)
 {
 	if (effects->count == effects->capacity) {
 		size_t capacity = effects->capacity * 2 + 4;
 		struct effect *list = realloc(effects->list, capacity * sizeof(*list));
 		if (list == NULL) {
-			sqlite3_finalize(statement);
+			sqlite3_finalize(prepared);
 			return semel_error_set(error, SEMEL_INTERNAL, "no memory for a handler");
 		}
 		effects->list = list;
 		effects->capacity = capacity;
 	}
 	struct effect *effect = &effects->list[effects->count++];
-	*effect = (struct effect){ .statement = statement };
+	*effect = (struct effect){ .prepared = prepared };
 	return find_placeholders(effect, error);
 }
 
@@ -229,13 +229,13 @@ static semel_status add_statements(sqlite3 *db, struct semel_sqlite_effects *eff
 				   const char *sql, semel_error *error)
 {
 	while (*sql != '\0') {
-		sqlite3_stmt *statement = NULL;
-		semel_status status = prepare_user_sql(db, sql, &statement, &sql, error);
+		sqlite3_stmt *prepared = NULL;
+		semel_status status = prepare_user_sql(db, sql, &prepared, &sql, error);
 		if (status != SEMEL_OK)
 			return status;
-		if (statement == NULL)
+		if (prepared == NULL)
 			continue;
-		status = add_effect(effects, statement, error);
+		status = add_effect(effects, prepared, error);
 		if (status != SEMEL_OK)
 			return status;
 	}
@@ -299,10 +299,10 @@ static semel_status run_effect(sqlite3 *db, const struct effect *effect, struct 
 	bind_values(effect, values);
 	int code = SQLITE_ROW;
 	while (code == SQLITE_ROW)
-		code = sqlite3_step(effect->statement);
+		code = sqlite3_step(effect->prepared);
 	if (code != SQLITE_DONE)
 		status = verdict_of(db, sqlite3_extended_errcode(db), error);
-	sqlite3_reset(effect->statement);
+	sqlite3_reset(effect->prepared);
 	return status;
 }
 
@@ -348,11 +348,11 @@ static semel_status prepare_expression(sqlite3 *db, const char *expression, stru
 	if (sql == NULL)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for an SQL expression");
 	semel_status status = SEMEL_OK;
-	int code = sqlite3_prepare_v2(db, sql, -1, &effect->statement, &tail);
+	int code = sqlite3_prepare_v2(db, sql, -1, &effect->prepared, &tail);
 	if (code != SQLITE_OK)
 		status = semel_error_set(error, SEMEL_INVALID, "%s: %s", sqlite3_errmsg(db),
 					 expression);
-	else if (*tail != '\0' || sqlite3_column_count(effect->statement) != 1)
+	else if (*tail != '\0' || sqlite3_column_count(effect->prepared) != 1)
 		status = semel_error_set(error, SEMEL_INVALID,
 					 "one SQL expression is wanted, not a statement: %s",
 					 expression);
@@ -374,12 +374,12 @@ semel_status semel_sqlite_evaluate(semel_store *store, const char *expression,
 	if (status != SEMEL_OK)
 		goto finalize;
 	bind_values(&effect, &values);
-	int code = sqlite3_step(effect.statement);
+	int code = sqlite3_step(effect.prepared);
 	if (code == SQLITE_ROW)
-		*value_out = semel_sqlite_text(effect.statement, 0, arena);
+		*value_out = semel_sqlite_text(effect.prepared, 0, arena);
 	else
 		status = verdict_of(db, sqlite3_extended_errcode(db), error);
 finalize:
-	sqlite3_finalize(effect.statement);
+	sqlite3_finalize(effect.prepared);
 	return status;
 }

@@ -29,18 +29,18 @@ enum { BOUND = -1, ENDED, AT_ROW };
 
 /* ---- statements of borrowed connections ------------------------------------------------------ */
 
-static bool is_cached(sqlite3_stmt *statement)
+static bool is_cached(sqlite3_stmt *prepared)
 {
-	const char *sql = sqlite3_sql(statement);
+	const char *sql = sqlite3_sql(prepared);
 	return sql != NULL && strncmp(sql, MARK, strlen(MARK)) == 0;
 }
 
 static sqlite3_stmt *next_cached(sqlite3 *db, sqlite3_stmt *after)
 {
-	sqlite3_stmt *statement = sqlite3_next_stmt(db, after);
-	while (statement != NULL && !is_cached(statement))
-		statement = sqlite3_next_stmt(db, statement);
-	return statement;
+	sqlite3_stmt *prepared = sqlite3_next_stmt(db, after);
+	while (prepared != NULL && !is_cached(prepared))
+		prepared = sqlite3_next_stmt(db, prepared);
+	return prepared;
 }
 
 struct cache_table {
@@ -67,9 +67,9 @@ static int cache_disconnect(sqlite3_vtab *table)
 {
 	struct cache_table *cache_table =
 		(struct cache_table *)table; /* base is its first member */
-	sqlite3_stmt *statement = NULL;
-	while ((statement = next_cached(cache_table->db, NULL)) != NULL)
-		sqlite3_finalize(statement);
+	sqlite3_stmt *prepared = NULL;
+	while ((prepared = next_cached(cache_table->db, NULL)) != NULL)
+		sqlite3_finalize(prepared);
 	free(cache_table);
 	return SQLITE_OK;
 }
@@ -112,28 +112,28 @@ static bool connect_cache_table(sqlite3 *db)
 
 static sqlite3_stmt *find_cached(sqlite3 *db, const char *sql)
 {
-	sqlite3_stmt *statement = next_cached(db, NULL);
-	while (statement != NULL && strcmp(sqlite3_sql(statement) + strlen(MARK), sql) != 0)
-		statement = next_cached(db, statement);
-	return statement;
+	sqlite3_stmt *prepared = next_cached(db, NULL);
+	while (prepared != NULL && strcmp(sqlite3_sql(prepared) + strlen(MARK), sql) != 0)
+		prepared = next_cached(db, prepared);
+	return prepared;
 }
 
 static sqlite3_stmt *prepare_cached(sqlite3 *db, const char *sql)
 {
-	sqlite3_stmt *statement = NULL;
+	sqlite3_stmt *prepared = NULL;
 	char *marked = connect_cache_table(db) ? sqlite3_mprintf(MARK "%s", sql) : NULL;
 	if (marked != NULL)
-		sqlite3_prepare_v3(db, marked, -1, SQLITE_PREPARE_PERSISTENT, &statement, NULL);
+		sqlite3_prepare_v3(db, marked, -1, SQLITE_PREPARE_PERSISTENT, &prepared, NULL);
 	sqlite3_free(marked);
-	return statement;
+	return prepared;
 }
 
 static sqlite3_stmt *cached_statement(sqlite3 *db, const char *sql)
 {
-	sqlite3_stmt *statement = find_cached(db, sql);
-	if (statement == NULL)
+	sqlite3_stmt *prepared = find_cached(db, sql);
+	if (prepared == NULL)
 		return prepare_cached(db, sql);
-	return sqlite3_stmt_busy(statement) ? NULL : statement;
+	return sqlite3_stmt_busy(prepared) ? NULL : prepared;
 }
 
 /* ---- statements ------------------------------------------------------------------------------ */
@@ -156,46 +156,46 @@ static bool has_schema(sqlite3 *db)
 	       found > 0;
 }
 
-static semel_status error_of(semel_tx tx, int code, const struct semel_sqlite_query *query,
+static semel_status error_of(semel_tx tx, int code, const struct semel_sqlite_statement *statement,
 			     semel_error *error)
 {
-	semel_status status = semel_sqlite_error(db_of(tx), code, query->what, error);
+	semel_status status = semel_sqlite_error(db_of(tx), code, statement->what, error);
 	if ((code & 0xff) == SQLITE_ERROR && !has_schema(db_of(tx)))
 		return semel_error_set(error, SEMEL_NO_SCHEMA,
 				       "cannot %s: Semel's tables are not in this database (make "
 				       "them with: semel --store sqlite:%s init)",
-				       query->what, sqlite3_db_filename(db_of(tx), "main"));
+				       statement->what, sqlite3_db_filename(db_of(tx), "main"));
 	return status;
 }
 
-static semel_status prepare(semel_tx tx, const struct semel_sqlite_query *query, unsigned flags,
-			    sqlite3_stmt **statement_out, semel_error *error)
+static semel_status prepare(semel_tx tx, const struct semel_sqlite_statement *statement,
+			    unsigned flags, sqlite3_stmt **prepared_out, semel_error *error)
 {
-	*statement_out = NULL;
-	int code = sqlite3_prepare_v3(db_of(tx), query->sql, -1, flags, statement_out, NULL);
+	*prepared_out = NULL;
+	int code = sqlite3_prepare_v3(db_of(tx), statement->sql, -1, flags, prepared_out, NULL);
 	if (code == SQLITE_OK)
 		return SEMEL_OK;
-	return error_of(tx, sqlite3_extended_errcode(db_of(tx)), query, error);
+	return error_of(tx, sqlite3_extended_errcode(db_of(tx)), statement, error);
 }
 
 /* NULL: there is no place left. */
 static sqlite3_stmt **place_of(struct semel_sqlite_store *store,
-			       const struct semel_sqlite_query *query)
+			       const struct semel_sqlite_statement *statement)
 {
-	if (query->id != SEMEL_SQLITE_SHARED)
-		return &store->statements[query->id];
+	if (statement->id != SEMEL_SQLITE_SHARED)
+		return &store->prepared[statement->id];
 	size_t at = 0;
 	while (at < SEMEL_SQLITE_SHARED_MAX && store->shared[at].sql != NULL &&
-	       store->shared[at].sql != query->sql)
+	       store->shared[at].sql != statement->sql)
 		at++;
 	if (at == SEMEL_SQLITE_SHARED_MAX)
 		return NULL;
-	store->shared[at].sql = query->sql;
-	return &store->shared[at].statement;
+	store->shared[at].sql = statement->sql;
+	return &store->shared[at].prepared;
 }
 
-semel_status semel_sqlite_take(semel_tx tx, const struct semel_sqlite_query *query,
-			       sqlite3_stmt **statement_out, semel_error *error)
+semel_status semel_sqlite_take(semel_tx tx, const struct semel_sqlite_statement *statement,
+			       sqlite3_stmt **prepared_out, semel_error *error)
 {
 	/* Of a file of our own, before a transaction begins, and before what is one by itself. */
 	if (tx.store != NULL && sqlite3_get_autocommit(db_of(tx))) {
@@ -203,91 +203,92 @@ semel_status semel_sqlite_take(semel_tx tx, const struct semel_sqlite_query *que
 		if (place != SEMEL_OK)
 			return place;
 	}
-	if (query->id == SEMEL_SQLITE_ONCE)
-		return prepare(tx, query, 0, statement_out, error);
+	if (statement->id == SEMEL_SQLITE_ONCE)
+		return prepare(tx, statement, 0, prepared_out, error);
 	if (tx.store == NULL) {
-		*statement_out = cached_statement(db_of(tx), query->sql);
-		return *statement_out != NULL ? SEMEL_OK
-					      : prepare(tx, query, 0, statement_out, error);
+		*prepared_out = cached_statement(db_of(tx), statement->sql);
+		return *prepared_out != NULL ? SEMEL_OK
+					     : prepare(tx, statement, 0, prepared_out, error);
 	}
-	sqlite3_stmt **place = place_of(semel_sqlite_of(tx.store), query);
+	sqlite3_stmt **place = place_of(semel_sqlite_of(tx.store), statement);
 	semel_status status = SEMEL_OK;
 	if (place == NULL)
 		return semel_error_set(error, SEMEL_INTERNAL, "too many prepared statements");
 	if (*place == NULL)
-		status = prepare(tx, query, SQLITE_PREPARE_PERSISTENT, place, error);
-	*statement_out = *place;
+		status = prepare(tx, statement, SQLITE_PREPARE_PERSISTENT, place, error);
+	*prepared_out = *place;
 	return status;
 }
 
-void semel_sqlite_give(semel_tx tx, const struct semel_sqlite_query *query, sqlite3_stmt *statement)
+void semel_sqlite_give(semel_tx tx, const struct semel_sqlite_statement *statement,
+		       sqlite3_stmt *prepared)
 {
-	if (statement == NULL)
+	if (prepared == NULL)
 		return;
-	bool ours = tx.store != NULL && query->id != SEMEL_SQLITE_ONCE;
-	if (!ours && !is_cached(statement)) {
-		sqlite3_finalize(statement);
+	bool ours = tx.store != NULL && statement->id != SEMEL_SQLITE_ONCE;
+	if (!ours && !is_cached(prepared)) {
+		sqlite3_finalize(prepared);
 		return;
 	}
-	sqlite3_reset(statement);
-	sqlite3_clear_bindings(statement);
+	sqlite3_reset(prepared);
+	sqlite3_clear_bindings(prepared);
 }
 
-semel_status semel_sqlite_step(semel_tx tx, const struct semel_sqlite_query *query,
-			       sqlite3_stmt *statement, bool *row_out, semel_error *error)
+semel_status semel_sqlite_step(semel_tx tx, const struct semel_sqlite_statement *statement,
+			       sqlite3_stmt *prepared, bool *row_out, semel_error *error)
 {
-	int code = sqlite3_step(statement);
+	int code = sqlite3_step(prepared);
 	*row_out = code == SQLITE_ROW;
 	if (code == SQLITE_ROW)
 		return SEMEL_OK;
 	semel_status status = SEMEL_OK;
 	if (code != SQLITE_DONE)
-		status = error_of(tx, sqlite3_extended_errcode(db_of(tx)), query, error);
-	sqlite3_reset(statement);
+		status = error_of(tx, sqlite3_extended_errcode(db_of(tx)), statement, error);
+	sqlite3_reset(prepared);
 	return status;
 }
 
-semel_status semel_sqlite_run(semel_tx tx, const struct semel_sqlite_query *query,
-			      sqlite3_stmt *statement, semel_error *error)
+semel_status semel_sqlite_run(semel_tx tx, const struct semel_sqlite_statement *statement,
+			      sqlite3_stmt *prepared, semel_error *error)
 {
 	bool row = false;
 	semel_status status = SEMEL_OK;
 	do
-		status = semel_sqlite_step(tx, query, statement, &row, error);
+		status = semel_sqlite_step(tx, statement, prepared, &row, error);
 	while (status == SEMEL_OK && row);
 	return status;
 }
 
 /* ---- binding and reading --------------------------------------------------------------------- */
 
-void semel_sqlite_bind_bytes(sqlite3_stmt *statement, int at, struct semel_text text)
+void semel_sqlite_bind_bytes(sqlite3_stmt *prepared, int at, struct semel_text text)
 {
 	if (text.data == NULL || text.length == 0 ||
 	    (memchr(text.data, '\0', text.length) == NULL && semel_text_is_utf8(text)))
-		semel_sqlite_bind_text(statement, at, text);
+		semel_sqlite_bind_text(prepared, at, text);
 	else
-		sqlite3_bind_blob64(statement, at, text.data, text.length, SQLITE_STATIC);
+		sqlite3_bind_blob64(prepared, at, text.data, text.length, SQLITE_STATIC);
 }
 
-void semel_sqlite_bind_string(sqlite3_stmt *statement, int at, const char *string)
+void semel_sqlite_bind_string(sqlite3_stmt *prepared, int at, const char *string)
 {
-	sqlite3_bind_text(statement, at, string, -1, SQLITE_STATIC);
+	sqlite3_bind_text(prepared, at, string, -1, SQLITE_STATIC);
 }
 
-void semel_sqlite_bind_time(sqlite3_stmt *statement, int at, int64_t time_ms,
+void semel_sqlite_bind_time(sqlite3_stmt *prepared, int at, int64_t time_ms,
 			    char buffer[SEMEL_TIME_SIZE])
 {
 	if (time_ms == 0) {
-		sqlite3_bind_null(statement, at);
+		sqlite3_bind_null(prepared, at);
 		return;
 	}
 	semel_time_format(time_ms, buffer);
-	semel_sqlite_bind_string(statement, at, buffer);
+	semel_sqlite_bind_string(prepared, at, buffer);
 }
 
-int64_t semel_sqlite_time(sqlite3_stmt *statement, int column)
+int64_t semel_sqlite_time(sqlite3_stmt *prepared, int column)
 {
-	const char *text = (const char *)sqlite3_column_text(statement, column);
+	const char *text = (const char *)sqlite3_column_text(prepared, column);
 	int64_t time_ms = 0;
 	if (text == NULL)
 		return 0;
@@ -300,9 +301,9 @@ int64_t semel_sqlite_time(sqlite3_stmt *statement, int column)
 	return semel_time_parse(repaired, &time_ms) ? time_ms : 0;
 }
 
-void semel_sqlite_copy(sqlite3_stmt *statement, int column, char *out, size_t size)
+void semel_sqlite_copy(sqlite3_stmt *prepared, int column, char *out, size_t size)
 {
-	const char *text = (const char *)sqlite3_column_text(statement, column);
+	const char *text = (const char *)sqlite3_column_text(prepared, column);
 	sqlite3_snprintf((int)size, out, "%s", text == NULL ? "" : text);
 }
 
@@ -313,79 +314,79 @@ static sqlite3_stmt *of(const struct semel_sql_rows *rows)
 	return rows->native;
 }
 
-static struct semel_sqlite_query query_of(const struct semel_sql_rows *rows)
+static struct semel_sqlite_statement statement_of(const struct semel_sql_rows *rows)
 {
-	return (struct semel_sqlite_query){
+	return (struct semel_sqlite_statement){
 		.id = rows->statement->often ? SEMEL_SQLITE_SHARED : SEMEL_SQLITE_ONCE,
 		.what = rows->statement->what,
 		.sql = rows->statement->text[SEMEL_SQL_SQLITE],
 	};
 }
 
-static void bind(sqlite3_stmt *statement, int at, const struct semel_sql_value *value)
+static void bind(sqlite3_stmt *prepared, int at, const struct semel_sql_value *value)
 {
 	char time[SEMEL_TIME_SIZE];
 	switch (value->type) {
 	case SEMEL_SQL_TEXT:
-		semel_sqlite_bind_text(statement, at, value->text);
+		semel_sqlite_bind_text(prepared, at, value->text);
 		return;
 	case SEMEL_SQL_ANY_TEXT:
 	case SEMEL_SQL_BYTES:
-		semel_sqlite_bind_bytes(statement, at, value->text);
+		semel_sqlite_bind_bytes(prepared, at, value->text);
 		return;
 	case SEMEL_SQL_INT:
 	case SEMEL_SQL_BOOL:
-		sqlite3_bind_int64(statement, at, value->number);
+		sqlite3_bind_int64(prepared, at, value->number);
 		return;
 	case SEMEL_SQL_TIME:
 		if (value->number == 0) {
-			sqlite3_bind_null(statement, at);
+			sqlite3_bind_null(prepared, at);
 			return;
 		}
 		semel_time_format(value->number, time);
-		sqlite3_bind_text(statement, at, time, -1, SQLITE_TRANSIENT);
+		sqlite3_bind_text(prepared, at, time, -1, SQLITE_TRANSIENT);
 	}
 }
 
 static semel_status run(struct semel_sql_rows *rows, const struct semel_sql_value *values,
 			size_t count, semel_error *error)
 {
-	struct semel_sqlite_query query = query_of(rows);
-	sqlite3_stmt *statement = NULL;
-	semel_status status = semel_sqlite_take(rows->tx, &query, &statement, error);
+	struct semel_sqlite_statement statement = statement_of(rows);
+	sqlite3_stmt *prepared = NULL;
+	semel_status status = semel_sqlite_take(rows->tx, &statement, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
 	for (size_t i = 0; i < count; i++)
-		bind(statement, (int)i + 1, &values[i]);
-	rows->native = statement;
+		bind(prepared, (int)i + 1, &values[i]);
+	rows->native = prepared;
 	rows->row = BOUND;
 	return SEMEL_OK;
 }
 
 static semel_status next(struct semel_sql_rows *rows, bool *row_out, semel_error *error)
 {
-	struct semel_sqlite_query query = query_of(rows);
+	struct semel_sqlite_statement statement = statement_of(rows);
 	*row_out = false;
 	if (rows->row == ENDED)
 		return SEMEL_OK;
-	semel_status status = semel_sqlite_step(rows->tx, &query, of(rows), row_out, error);
+	semel_status status = semel_sqlite_step(rows->tx, &statement, of(rows), row_out, error);
 	rows->row = *row_out ? AT_ROW : ENDED;
 	return status;
 }
 
 static semel_status finish(struct semel_sql_rows *rows, semel_error *error)
 {
-	struct semel_sqlite_query query = query_of(rows);
+	struct semel_sqlite_statement statement = statement_of(rows);
 	semel_status status = SEMEL_OK;
 	if (rows->native == NULL)
 		return SEMEL_OK;
 	bool changes = sqlite3_stmt_readonly(of(rows)) == 0;
 	if (rows->row == BOUND || (rows->row == AT_ROW && changes))
-		status = semel_sqlite_run(rows->tx, &query, of(rows), error);
+		status = semel_sqlite_run(rows->tx, &statement, of(rows), error);
 	if (changes)
 		rows->changes = (uint64_t)semel_sqlite_changes(rows->tx);
 	sqlite3_blob_close(rows->aid);
-	semel_sqlite_give(rows->tx, &query, of(rows));
+	semel_sqlite_give(rows->tx, &statement, of(rows));
 	return status;
 }
 

@@ -13,7 +13,7 @@
 
 #include "store/rules.h"
 
-static const struct semel_sqlite_query insert_claim = {
+static const struct semel_sqlite_statement insert_claim = {
 	SEMEL_SQLITE_INBOX_CLAIM, "claim an event",
 	"INSERT INTO semel_inbox (scope, event_id, week_start, status, first_seen_at, processed_at,"
 	" handler_version, topic, \"partition\", \"offset\", error_code, owner, lease_until, "
@@ -21,42 +21,42 @@ static const struct semel_sqlite_query insert_claim = {
 	" VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)"
 	" ON CONFLICT DO NOTHING"
 };
-static const struct semel_sqlite_query find_claim = {
+static const struct semel_sqlite_statement find_claim = {
 	SEMEL_SQLITE_INBOX_FIND, "look up a claim",
 	"SELECT status, owner, lease_until FROM semel_inbox"
 	" WHERE scope = ?1 AND event_id = ?2 AND (?3 IS NULL OR week_start = ?3)"
 };
-static const struct semel_sqlite_query insert_key = {
+static const struct semel_sqlite_statement insert_key = {
 	SEMEL_SQLITE_KEY_CLAIM, "claim a business key",
 	"INSERT INTO semel_inbox_key (scope, key, event_id, first_seen_at)"
 	" VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING"
 };
-static const struct semel_sqlite_query find_key = {
+static const struct semel_sqlite_statement find_key = {
 	SEMEL_SQLITE_KEY_FIND, "look up a business key",
 	"SELECT event_id FROM semel_inbox_key WHERE scope = ?1 AND key = ?2"
 };
-static const struct semel_sqlite_query change_claim = {
+static const struct semel_sqlite_statement change_claim = {
 	SEMEL_SQLITE_INBOX_CHANGE, "change a claim",
 	"UPDATE semel_inbox SET status = ?3, owner = coalesce(?4, owner), lease_until = ?5,"
 	" processed_at = ?6, error_code = ?7, replay = max(replay, ?8)"
 	" WHERE scope = ?1 AND event_id = ?2 AND status = ?9 AND (?10 IS NULL OR owner = ?10)"
 	" AND (?9 <> 'FAILED' OR replay < ?8)"
 };
-static const struct semel_sqlite_query forget_claim = {
+static const struct semel_sqlite_statement forget_claim = {
 	SEMEL_SQLITE_ONCE, "forget a claim",
 	"DELETE FROM semel_inbox WHERE scope = ?1 AND event_id = ?2"
 	" AND (?3 IS NULL OR (status = 'CLAIMED' AND owner = ?3))"
 };
-static const struct semel_sqlite_query forget_key = {
+static const struct semel_sqlite_statement forget_key = {
 	SEMEL_SQLITE_ONCE, "forget a business key",
 	"DELETE FROM semel_inbox_key WHERE scope = ?1 AND event_id = ?2 AND (?3 IS NULL"
 	" OR NOT EXISTS (SELECT 1 FROM semel_inbox WHERE scope = ?1 AND event_id = ?2))"
 };
-static const struct semel_sqlite_query renew_claims = {
+static const struct semel_sqlite_statement renew_claims = {
 	SEMEL_SQLITE_ONCE, "renew unfinished claims",
 	"UPDATE semel_inbox SET lease_until = ?2 WHERE status = 'CLAIMED' AND owner = ?1"
 };
-static const struct semel_sqlite_query is_settled = {
+static const struct semel_sqlite_statement is_settled = {
 	SEMEL_SQLITE_INBOX_SETTLED, "check whether an event is settled",
 	"SELECT EXISTS (SELECT 1 FROM semel_inbox WHERE scope = ?1 AND event_id = ?2"
 	" AND status <> 'CLAIMED') OR EXISTS (SELECT 1 FROM semel_dead_letter WHERE scope = ?1"
@@ -70,10 +70,10 @@ struct claiming {
 	char now[SEMEL_TIME_SIZE];
 };
 
-static semel_status take_once(semel_tx tx, const struct semel_sqlite_query *query,
-			      sqlite3_stmt **statement, semel_error *error)
+static semel_status take_once(semel_tx tx, const struct semel_sqlite_statement *statement,
+			      sqlite3_stmt **prepared, semel_error *error)
 {
-	return *statement != NULL ? SEMEL_OK : semel_sqlite_take(tx, query, statement, error);
+	return *prepared != NULL ? SEMEL_OK : semel_sqlite_take(tx, statement, prepared, error);
 }
 
 /* What is there under this id; week NULL: in whatever week. found_out false: nothing is. */
@@ -107,25 +107,25 @@ static semel_status insert(struct claiming *claiming, const struct semel_inbox_c
 {
 	char week[SEMEL_DATE_SIZE], lease[SEMEL_TIME_SIZE];
 	bool processed = claim->status == SEMEL_INBOX_PROCESSED || error_code != NULL;
-	sqlite3_stmt *statement = claiming->claim;
+	sqlite3_stmt *prepared = claiming->claim;
 	semel_time_format_date(semel_time_week_start(claim->event_time_ms), week);
-	semel_sqlite_bind_text(statement, 1, claim->scope);
-	semel_sqlite_bind_text(statement, 2, claim->event_id);
-	semel_sqlite_bind_string(statement, 3, week);
+	semel_sqlite_bind_text(prepared, 1, claim->scope);
+	semel_sqlite_bind_text(prepared, 2, claim->event_id);
+	semel_sqlite_bind_string(prepared, 3, week);
 	semel_sqlite_bind_string(
-		statement, 4,
+		prepared, 4,
 		semel_inbox_status_name(processed ? SEMEL_INBOX_PROCESSED : claim->status));
-	semel_sqlite_bind_string(statement, 5, claiming->now);
-	semel_sqlite_bind_string(statement, 6, processed ? claiming->now : NULL);
-	semel_sqlite_bind_text(statement, 7, claim->handler_version);
-	semel_sqlite_bind_text(statement, 8, claim->topic);
-	sqlite3_bind_int(statement, 9, claim->partition);
-	sqlite3_bind_int64(statement, 10, claim->offset);
-	semel_sqlite_bind_string(statement, 11, error_code);
-	semel_sqlite_bind_string(statement, 12, claim->owner);
-	semel_sqlite_bind_time(statement, 13, processed ? 0 : claim->lease_until_ms, lease);
-	sqlite3_bind_int64(statement, 14, claim->replay);
-	semel_status status = semel_sqlite_run(claiming->tx, &insert_claim, statement, error);
+	semel_sqlite_bind_string(prepared, 5, claiming->now);
+	semel_sqlite_bind_string(prepared, 6, processed ? claiming->now : NULL);
+	semel_sqlite_bind_text(prepared, 7, claim->handler_version);
+	semel_sqlite_bind_text(prepared, 8, claim->topic);
+	sqlite3_bind_int(prepared, 9, claim->partition);
+	sqlite3_bind_int64(prepared, 10, claim->offset);
+	semel_sqlite_bind_string(prepared, 11, error_code);
+	semel_sqlite_bind_string(prepared, 12, claim->owner);
+	semel_sqlite_bind_time(prepared, 13, processed ? 0 : claim->lease_until_ms, lease);
+	sqlite3_bind_int64(prepared, 14, claim->replay);
+	semel_status status = semel_sqlite_run(claiming->tx, &insert_claim, prepared, error);
 	if (status != SEMEL_OK)
 		return status;
 	if (semel_sqlite_changes(claiming->tx) == 1) {
@@ -214,42 +214,42 @@ semel_status semel_sqlite_inbox_change(semel_tx tx, const struct semel_inbox_cla
 {
 	char lease[SEMEL_TIME_SIZE], now[SEMEL_TIME_SIZE];
 	bool at_work = claim->status == SEMEL_INBOX_CLAIMED;
-	sqlite3_stmt *statement = NULL;
+	sqlite3_stmt *prepared = NULL;
 	*taken_out = false;
 	semel_status status = semel_sqlite_demand_transaction(tx, change_claim.what, error);
 	if (status != SEMEL_OK)
 		return status;
-	status = semel_sqlite_take(tx, &change_claim, &statement, error);
+	status = semel_sqlite_take(tx, &change_claim, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
-	semel_sqlite_bind_text(statement, 1, claim->scope);
-	semel_sqlite_bind_text(statement, 2, claim->event_id);
-	semel_sqlite_bind_string(statement, 3, semel_inbox_status_name(claim->status));
-	semel_sqlite_bind_string(statement, 4, at_work ? claim->owner : NULL);
-	semel_sqlite_bind_time(statement, 5, at_work ? claim->lease_until_ms : 0, lease);
-	semel_sqlite_bind_time(statement, 6, at_work ? 0 : change->now_ms, now);
-	semel_sqlite_bind_string(statement, 7, change->error_code);
-	sqlite3_bind_int64(statement, 8, claim->replay);
-	semel_sqlite_bind_string(statement, 9, semel_inbox_status_name(change->from));
-	semel_sqlite_bind_string(statement, 10, change->from_owner);
-	status = semel_sqlite_run(tx, &change_claim, statement, error);
+	semel_sqlite_bind_text(prepared, 1, claim->scope);
+	semel_sqlite_bind_text(prepared, 2, claim->event_id);
+	semel_sqlite_bind_string(prepared, 3, semel_inbox_status_name(claim->status));
+	semel_sqlite_bind_string(prepared, 4, at_work ? claim->owner : NULL);
+	semel_sqlite_bind_time(prepared, 5, at_work ? claim->lease_until_ms : 0, lease);
+	semel_sqlite_bind_time(prepared, 6, at_work ? 0 : change->now_ms, now);
+	semel_sqlite_bind_string(prepared, 7, change->error_code);
+	sqlite3_bind_int64(prepared, 8, claim->replay);
+	semel_sqlite_bind_string(prepared, 9, semel_inbox_status_name(change->from));
+	semel_sqlite_bind_string(prepared, 10, change->from_owner);
+	status = semel_sqlite_run(tx, &change_claim, prepared, error);
 	*taken_out = status == SEMEL_OK && semel_sqlite_changes(tx) > 0;
-	semel_sqlite_give(tx, &change_claim, statement);
+	semel_sqlite_give(tx, &change_claim, prepared);
 	return status;
 }
 
-static semel_status forget(semel_tx tx, const struct semel_sqlite_query *query,
+static semel_status forget(semel_tx tx, const struct semel_sqlite_statement *statement,
 			   const struct semel_inbox_claim *claim, semel_error *error)
 {
-	sqlite3_stmt *statement = NULL;
-	semel_status status = semel_sqlite_take(tx, query, &statement, error);
+	sqlite3_stmt *prepared = NULL;
+	semel_status status = semel_sqlite_take(tx, statement, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
-	semel_sqlite_bind_text(statement, 1, claim->scope);
-	semel_sqlite_bind_text(statement, 2, claim->event_id);
-	semel_sqlite_bind_string(statement, 3, claim->owner);
-	status = semel_sqlite_run(tx, query, statement, error);
-	semel_sqlite_give(tx, query, statement);
+	semel_sqlite_bind_text(prepared, 1, claim->scope);
+	semel_sqlite_bind_text(prepared, 2, claim->event_id);
+	semel_sqlite_bind_string(prepared, 3, claim->owner);
+	status = semel_sqlite_run(tx, statement, prepared, error);
+	semel_sqlite_give(tx, statement, prepared);
 	return status;
 }
 
@@ -270,14 +270,14 @@ semel_status semel_sqlite_inbox_renew(semel_store *store, const char *owner, int
 {
 	semel_tx tx = semel_sqlite_tx(store);
 	char lease[SEMEL_TIME_SIZE];
-	sqlite3_stmt *statement = NULL;
-	semel_status status = semel_sqlite_take(tx, &renew_claims, &statement, error);
+	sqlite3_stmt *prepared = NULL;
+	semel_status status = semel_sqlite_take(tx, &renew_claims, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
-	semel_sqlite_bind_string(statement, 1, owner);
-	semel_sqlite_bind_time(statement, 2, lease_until_ms, lease);
-	status = semel_sqlite_run(tx, &renew_claims, statement, error);
-	semel_sqlite_give(tx, &renew_claims, statement);
+	semel_sqlite_bind_string(prepared, 1, owner);
+	semel_sqlite_bind_time(prepared, 2, lease_until_ms, lease);
+	status = semel_sqlite_run(tx, &renew_claims, prepared, error);
+	semel_sqlite_give(tx, &renew_claims, prepared);
 	return status;
 }
 
@@ -285,16 +285,16 @@ semel_status semel_sqlite_inbox_is_settled(semel_tx tx, struct semel_text scope,
 					   struct semel_text id, bool *settled_out,
 					   semel_error *error)
 {
-	sqlite3_stmt *statement = NULL;
+	sqlite3_stmt *prepared = NULL;
 	bool row = false;
 	*settled_out = false;
-	semel_status status = semel_sqlite_take(tx, &is_settled, &statement, error);
+	semel_status status = semel_sqlite_take(tx, &is_settled, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
-	semel_sqlite_bind_text(statement, 1, scope);
-	semel_sqlite_bind_bytes(statement, 2, id);
-	status = semel_sqlite_step(tx, &is_settled, statement, &row, error);
-	*settled_out = row && sqlite3_column_int(statement, 0) != 0;
-	semel_sqlite_give(tx, &is_settled, statement);
+	semel_sqlite_bind_text(prepared, 1, scope);
+	semel_sqlite_bind_bytes(prepared, 2, id);
+	status = semel_sqlite_step(tx, &is_settled, prepared, &row, error);
+	*settled_out = row && sqlite3_column_int(prepared, 0) != 0;
+	semel_sqlite_give(tx, &is_settled, prepared);
 	return status;
 }

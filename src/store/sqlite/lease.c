@@ -12,17 +12,17 @@
 #define LOW_SEQ       TRUE_LOW("low_seq")
 #define HIGHER_LOW    "max(low_seq, ?5)"
 
-static const struct semel_sqlite_query list_lanes = {
+static const struct semel_sqlite_statement list_lanes = {
 	SEMEL_SQLITE_ONCE, "read the leases",
 	"SELECT lane, epoch, owner, expires_at, " LOW_SEQ " FROM semel_lease WHERE lane = 0"
 };
-static const struct semel_sqlite_query take_lane = {
+static const struct semel_sqlite_statement take_lane = {
 	SEMEL_SQLITE_ONCE, "take a lane",
 	"UPDATE semel_lease SET owner = ?3, epoch = epoch + 1, expires_at = ?4, low_seq = " LOW_SEQ
 	" WHERE lane = ?1 AND epoch = ?2 RETURNING lane, epoch, owner, expires_at, low_seq"
 };
 /* Where the numbers went back, everything is read again, under a new epoch. */
-static const struct semel_sqlite_query renew_lane = {
+static const struct semel_sqlite_statement renew_lane = {
 	SEMEL_SQLITE_ONCE, "renew a lease",
 	"UPDATE semel_lease SET expires_at = ?4, low_seq = " TRUE_LOW(
 		HIGHER_LOW) ", epoch = epoch + " WENT_BACK(HIGHER_LOW) " WHERE lane = ?1 AND epoch "
@@ -30,13 +30,13 @@ static const struct semel_sqlite_query renew_lane = {
 								       " RETURNING lane, epoch, "
 								       "owner, expires_at, low_seq"
 };
-static const struct semel_sqlite_query rewind_lane = {
+static const struct semel_sqlite_statement rewind_lane = {
 	SEMEL_SQLITE_ONCE, "go back to an event below the low mark",
 	"UPDATE semel_lease SET expires_at = ?4, low_seq = min(low_seq, ?5 - 1), epoch = epoch + 1"
 	" WHERE lane = ?1 AND epoch = ?2 AND owner = ?3"
 	" RETURNING lane, epoch, owner, expires_at, low_seq"
 };
-static const struct semel_sqlite_query release_lane = {
+static const struct semel_sqlite_statement release_lane = {
 	SEMEL_SQLITE_ONCE, "release a lane",
 	"UPDATE semel_lease SET owner = '', expires_at = NULL"
 	" WHERE lane = ?1 AND epoch = ?2 AND owner = ?3"
@@ -77,13 +77,13 @@ bool semel_sqlite_check_wakeup(semel_store *store)
 	return true;
 }
 
-static void read_lease(sqlite3_stmt *statement, struct semel_lease *lease)
+static void read_lease(sqlite3_stmt *prepared, struct semel_lease *lease)
 {
-	lease->lane = sqlite3_column_int(statement, 0);
-	lease->epoch = sqlite3_column_int64(statement, 1);
-	semel_sqlite_copy(statement, 2, lease->owner, sizeof(lease->owner));
-	lease->expires_at_ms = semel_sqlite_time(statement, 3);
-	lease->low_seq = sqlite3_column_int64(statement, 4);
+	lease->lane = sqlite3_column_int(prepared, 0);
+	lease->epoch = sqlite3_column_int64(prepared, 1);
+	semel_sqlite_copy(prepared, 2, lease->owner, sizeof(lease->owner));
+	lease->expires_at_ms = semel_sqlite_time(prepared, 3);
+	lease->low_seq = sqlite3_column_int64(prepared, 4);
 }
 
 static semel_status error_of_loss(const struct semel_lease *lease, semel_error *error)
@@ -97,57 +97,57 @@ semel_status semel_sqlite_lease_list(semel_store *store, struct semel_lease *lea
 				     semel_error *error)
 {
 	semel_tx tx = semel_sqlite_tx(store);
-	sqlite3_stmt *statement = NULL;
+	sqlite3_stmt *prepared = NULL;
 	bool row = false;
-	semel_status status = semel_sqlite_take(tx, &list_lanes, &statement, error);
+	semel_status status = semel_sqlite_take(tx, &list_lanes, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
-	status = semel_sqlite_step(tx, &list_lanes, statement, &row, error);
+	status = semel_sqlite_step(tx, &list_lanes, prepared, &row, error);
 	if (status != SEMEL_OK)
 		goto give_statement;
 	if (row)
-		read_lease(statement, leases_out);
+		read_lease(prepared, leases_out);
 	else
 		status = semel_error_set(error, SEMEL_NO_SCHEMA,
 					 "the lane's row is missing in semel_lease (put it back: "
 					 "INSERT INTO semel_lease (lane) VALUES (0))");
 give_statement:
-	semel_sqlite_give(tx, &list_lanes, statement);
+	semel_sqlite_give(tx, &list_lanes, prepared);
 	return status;
 }
 
 /* The first row that comes back is read before the statement is run to its end, and only then is
  * the change committed. seq NULL: the statement has no such parameter. */
-static semel_status update_lease(semel_store *store, const struct semel_sqlite_query *query,
+static semel_status update_lease(semel_store *store, const struct semel_sqlite_statement *statement,
 				 const char *owner, struct semel_lease *lease, const int64_t *seq,
 				 semel_error *error)
 {
 	semel_tx tx = semel_sqlite_tx(store);
 	char expires[SEMEL_TIME_SIZE];
 	struct semel_lease updated = *lease;
-	sqlite3_stmt *statement = NULL;
+	sqlite3_stmt *prepared = NULL;
 	bool row = false;
-	semel_status status = semel_sqlite_take(tx, query, &statement, error);
+	semel_status status = semel_sqlite_take(tx, statement, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
-	sqlite3_bind_int(statement, 1, lease->lane);
-	sqlite3_bind_int64(statement, 2, lease->epoch);
-	semel_sqlite_bind_string(statement, 3, owner);
-	semel_sqlite_bind_time(statement, 4, lease->expires_at_ms, expires);
+	sqlite3_bind_int(prepared, 1, lease->lane);
+	sqlite3_bind_int64(prepared, 2, lease->epoch);
+	semel_sqlite_bind_string(prepared, 3, owner);
+	semel_sqlite_bind_time(prepared, 4, lease->expires_at_ms, expires);
 	if (seq != NULL)
-		sqlite3_bind_int64(statement, 5, *seq);
-	status = semel_sqlite_step(tx, query, statement, &row, error);
+		sqlite3_bind_int64(prepared, 5, *seq);
+	status = semel_sqlite_step(tx, statement, prepared, &row, error);
 	if (status != SEMEL_OK)
 		goto give_statement;
 	if (!row) {
 		status = error_of_loss(lease, error);
 		goto give_statement;
 	}
-	read_lease(statement, &updated);
-	status = semel_sqlite_run(tx, query, statement, error);
+	read_lease(prepared, &updated);
+	status = semel_sqlite_run(tx, statement, prepared, error);
 
 give_statement:
-	semel_sqlite_give(tx, query, statement);
+	semel_sqlite_give(tx, statement, prepared);
 	if (status != SEMEL_OK)
 		return status;
 	*lease = updated;
@@ -192,12 +192,12 @@ semel_status semel_sqlite_lease_renew(semel_store *store, struct semel_lease *le
 void semel_sqlite_lease_release(semel_store *store, const struct semel_lease *lease)
 {
 	semel_tx tx = semel_sqlite_tx(store);
-	sqlite3_stmt *statement = NULL;
-	if (semel_sqlite_take(tx, &release_lane, &statement, NULL) != SEMEL_OK)
+	sqlite3_stmt *prepared = NULL;
+	if (semel_sqlite_take(tx, &release_lane, &prepared, NULL) != SEMEL_OK)
 		return;
-	sqlite3_bind_int(statement, 1, lease->lane);
-	sqlite3_bind_int64(statement, 2, lease->epoch);
-	semel_sqlite_bind_string(statement, 3, lease->owner);
-	(void)semel_sqlite_run(tx, &release_lane, statement, NULL);
-	semel_sqlite_give(tx, &release_lane, statement);
+	sqlite3_bind_int(prepared, 1, lease->lane);
+	sqlite3_bind_int64(prepared, 2, lease->epoch);
+	semel_sqlite_bind_string(prepared, 3, lease->owner);
+	(void)semel_sqlite_run(tx, &release_lane, prepared, NULL);
+	semel_sqlite_give(tx, &release_lane, prepared);
 }

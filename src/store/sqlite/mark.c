@@ -12,24 +12,24 @@
 #include "base/error.h"
 #include "store/rules.h"
 
-static const struct semel_sqlite_query check_fence = {
+static const struct semel_sqlite_statement check_fence = {
 	SEMEL_SQLITE_MARK_FENCE, "check the fence",
 	"UPDATE semel_lease SET low_seq = max(low_seq, ?4), expires_at = ?5"
 	" WHERE lane = ?1 AND epoch = ?2 AND owner = ?3"
 };
 /* OR FAIL: a failed mark rolls the whole transaction back, so SQLite need not keep the pages aside
  * (in a temporary file) to undo this statement alone. */
-static const struct semel_sqlite_query mark_published = {
+static const struct semel_sqlite_statement mark_published = {
 	SEMEL_SQLITE_MARK_PUBLISHED, "mark events as published",
 	"UPDATE OR FAIL semel_outbox SET status = 'PUBLISHED', published_at = ?3"
 	" WHERE seq BETWEEN ?1 AND ?2"
 };
-static const struct semel_sqlite_query mark_refused = {
+static const struct semel_sqlite_statement mark_refused = {
 	SEMEL_SQLITE_ONCE, "mark a refused event",
 	"UPDATE semel_outbox SET status = ?2, attempts = ?3, next_attempt_at = ?4, last_error = ?5"
 	" WHERE seq = ?1"
 };
-static const struct semel_sqlite_query put_exception = {
+static const struct semel_sqlite_statement put_exception = {
 	SEMEL_SQLITE_ONCE, "write an exception",
 	"INSERT INTO semel_outbox_exception"
 	" (seq, aggregate_type, aggregate_id, state, due_at, blocks, replay)"
@@ -38,7 +38,7 @@ static const struct semel_sqlite_query put_exception = {
 	" replay = max(replay, excluded.replay)"
 };
 /* An event that has no earlier exception becomes due at once. */
-static const struct semel_sqlite_query park_exception = {
+static const struct semel_sqlite_statement park_exception = {
 	SEMEL_SQLITE_ONCE, "park an event",
 	"INSERT INTO semel_outbox_exception (seq, aggregate_type, aggregate_id, state)"
 	" SELECT ?1, ?2, ?3, CASE WHEN EXISTS (SELECT 1 FROM semel_outbox_exception e"
@@ -46,11 +46,11 @@ static const struct semel_sqlite_query park_exception = {
 	" THEN 'parked' ELSE 'due' END"
 	" WHERE true ON CONFLICT (seq) DO UPDATE SET state = excluded.state, due_at = NULL"
 };
-static const struct semel_sqlite_query remove_exception = {
+static const struct semel_sqlite_statement remove_exception = {
 	SEMEL_SQLITE_ONCE, "remove an exception",
 	"DELETE FROM semel_outbox_exception WHERE seq = ?1"
 };
-static const struct semel_sqlite_query free_next = {
+static const struct semel_sqlite_statement free_next = {
 	SEMEL_SQLITE_ONCE, "free the next event of an aggregate",
 	"UPDATE semel_outbox_exception SET state = 'due' WHERE state = 'parked' AND seq ="
 	" (SELECT min(seq) FROM semel_outbox_exception"
@@ -58,16 +58,16 @@ static const struct semel_sqlite_query free_next = {
 };
 
 /* Runs a statement whose first parameter is the row's number. */
-static semel_status run_with_seq(semel_tx tx, const struct semel_sqlite_query *query, int64_t seq,
-				 semel_error *error)
+static semel_status run_with_seq(semel_tx tx, const struct semel_sqlite_statement *statement,
+				 int64_t seq, semel_error *error)
 {
-	sqlite3_stmt *statement = NULL;
-	semel_status status = semel_sqlite_take(tx, query, &statement, error);
+	sqlite3_stmt *prepared = NULL;
+	semel_status status = semel_sqlite_take(tx, statement, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
-	sqlite3_bind_int64(statement, 1, seq);
-	status = semel_sqlite_run(tx, query, statement, error);
-	semel_sqlite_give(tx, query, statement);
+	sqlite3_bind_int64(prepared, 1, seq);
+	status = semel_sqlite_run(tx, statement, prepared, error);
+	semel_sqlite_give(tx, statement, prepared);
 	return status;
 }
 
@@ -89,25 +89,25 @@ static struct exception exception_of(const struct semel_outbox_row *row, const c
 				   .replay = row->replay };
 }
 
-static semel_status put(semel_tx tx, const struct semel_sqlite_query *query,
+static semel_status put(semel_tx tx, const struct semel_sqlite_statement *statement,
 			const struct exception *exception, semel_error *error)
 {
 	char due[SEMEL_TIME_SIZE];
-	sqlite3_stmt *statement = NULL;
-	semel_status status = semel_sqlite_take(tx, query, &statement, error);
+	sqlite3_stmt *prepared = NULL;
+	semel_status status = semel_sqlite_take(tx, statement, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
-	sqlite3_bind_int64(statement, 1, exception->seq);
-	semel_sqlite_bind_text(statement, 2, exception->aggregate_type);
-	semel_sqlite_bind_text(statement, 3, exception->aggregate_id);
-	if (query == &put_exception) {
-		semel_sqlite_bind_string(statement, 4, exception->state);
-		semel_sqlite_bind_time(statement, 5, exception->due_ms, due);
-		sqlite3_bind_int(statement, 6, exception->blocks);
-		sqlite3_bind_int64(statement, 7, exception->replay);
+	sqlite3_bind_int64(prepared, 1, exception->seq);
+	semel_sqlite_bind_text(prepared, 2, exception->aggregate_type);
+	semel_sqlite_bind_text(prepared, 3, exception->aggregate_id);
+	if (statement == &put_exception) {
+		semel_sqlite_bind_string(prepared, 4, exception->state);
+		semel_sqlite_bind_time(prepared, 5, exception->due_ms, due);
+		sqlite3_bind_int(prepared, 6, exception->blocks);
+		sqlite3_bind_int64(prepared, 7, exception->replay);
 	}
-	status = semel_sqlite_run(tx, query, statement, error);
-	semel_sqlite_give(tx, query, statement);
+	status = semel_sqlite_run(tx, statement, prepared, error);
+	semel_sqlite_give(tx, statement, prepared);
 	return status;
 }
 
@@ -115,17 +115,17 @@ static semel_status put(semel_tx tx, const struct semel_sqlite_query *query,
 static semel_status remove_and_free_next(semel_tx tx, const struct exception *exception,
 					 semel_error *error)
 {
-	sqlite3_stmt *statement = NULL;
+	sqlite3_stmt *prepared = NULL;
 	semel_status status = run_with_seq(tx, &remove_exception, exception->seq, error);
 	if (status != SEMEL_OK)
 		return status;
-	status = semel_sqlite_take(tx, &free_next, &statement, error);
+	status = semel_sqlite_take(tx, &free_next, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
-	semel_sqlite_bind_text(statement, 1, exception->aggregate_type);
-	semel_sqlite_bind_text(statement, 2, exception->aggregate_id);
-	status = semel_sqlite_run(tx, &free_next, statement, error);
-	semel_sqlite_give(tx, &free_next, statement);
+	semel_sqlite_bind_text(prepared, 1, exception->aggregate_type);
+	semel_sqlite_bind_text(prepared, 2, exception->aggregate_id);
+	status = semel_sqlite_run(tx, &free_next, prepared, error);
+	semel_sqlite_give(tx, &free_next, prepared);
 	return status;
 }
 
@@ -133,18 +133,17 @@ static semel_status record_refusal(semel_tx tx, const struct semel_mark *mark, c
 				   semel_error *error)
 {
 	char due[SEMEL_TIME_SIZE];
-	sqlite3_stmt *statement = NULL;
-	semel_status status = semel_sqlite_take(tx, &mark_refused, &statement, error);
+	sqlite3_stmt *prepared = NULL;
+	semel_status status = semel_sqlite_take(tx, &mark_refused, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
-	sqlite3_bind_int64(statement, 1, mark->row->seq);
-	semel_sqlite_bind_string(statement, 2, state);
-	sqlite3_bind_int64(statement, 3, mark->attempts);
-	semel_sqlite_bind_time(statement, 4, mark->kind == SEMEL_MARK_RETRY ? mark->due_ms : 0,
-			       due);
-	semel_sqlite_bind_bytes(statement, 5, semel_text_of(mark->reason));
-	status = semel_sqlite_run(tx, &mark_refused, statement, error);
-	semel_sqlite_give(tx, &mark_refused, statement);
+	sqlite3_bind_int64(prepared, 1, mark->row->seq);
+	semel_sqlite_bind_string(prepared, 2, state);
+	sqlite3_bind_int64(prepared, 3, mark->attempts);
+	semel_sqlite_bind_time(prepared, 4, mark->kind == SEMEL_MARK_RETRY ? mark->due_ms : 0, due);
+	semel_sqlite_bind_bytes(prepared, 5, semel_text_of(mark->reason));
+	status = semel_sqlite_run(tx, &mark_refused, prepared, error);
+	semel_sqlite_give(tx, &mark_refused, prepared);
 	return status;
 }
 
@@ -209,18 +208,18 @@ static size_t run_length(const struct semel_mark *marks, size_t count)
 static semel_status mark_rows(semel_tx tx, const struct semel_mark_batch *batch, semel_error *error)
 {
 	char now[SEMEL_TIME_SIZE];
-	sqlite3_stmt *statement = NULL;
-	semel_status status = semel_sqlite_take(tx, &mark_published, &statement, error);
+	sqlite3_stmt *prepared = NULL;
+	semel_status status = semel_sqlite_take(tx, &mark_published, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
-	semel_sqlite_bind_time(statement, 3, batch->now_ms, now);
+	semel_sqlite_bind_time(prepared, 3, batch->now_ms, now);
 	for (size_t i = 0, length = 1; i < batch->count; i += length) {
 		const struct semel_mark *mark = &batch->marks[i];
 		length = is_plain(mark) ? run_length(mark, batch->count - i) : 1;
 		if (mark->kind == SEMEL_MARK_PUBLISHED) {
-			sqlite3_bind_int64(statement, 1, mark->row->seq);
-			sqlite3_bind_int64(statement, 2, mark[length - 1].row->seq);
-			status = semel_sqlite_run(tx, &mark_published, statement, error);
+			sqlite3_bind_int64(prepared, 1, mark->row->seq);
+			sqlite3_bind_int64(prepared, 2, mark[length - 1].row->seq);
+			status = semel_sqlite_run(tx, &mark_published, prepared, error);
 			if (status != SEMEL_OK)
 				goto give_statement;
 		}
@@ -231,7 +230,7 @@ static semel_status mark_rows(semel_tx tx, const struct semel_mark_batch *batch,
 			goto give_statement;
 	}
 give_statement:
-	semel_sqlite_give(tx, &mark_published, statement);
+	semel_sqlite_give(tx, &mark_published, prepared);
 	return status;
 }
 
@@ -239,16 +238,16 @@ static semel_status pass_fence(semel_tx tx, const struct semel_lease *lease,
 			       const struct semel_mark_batch *batch, semel_error *error)
 {
 	char expires[SEMEL_TIME_SIZE];
-	sqlite3_stmt *statement = NULL;
-	semel_status status = semel_sqlite_take(tx, &check_fence, &statement, error);
+	sqlite3_stmt *prepared = NULL;
+	semel_status status = semel_sqlite_take(tx, &check_fence, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
-	sqlite3_bind_int(statement, 1, lease->lane);
-	sqlite3_bind_int64(statement, 2, lease->epoch);
-	semel_sqlite_bind_string(statement, 3, lease->owner);
-	sqlite3_bind_int64(statement, 4, batch->low_seq);
-	semel_sqlite_bind_time(statement, 5, batch->expires_at_ms, expires);
-	status = semel_sqlite_run(tx, &check_fence, statement, error);
+	sqlite3_bind_int(prepared, 1, lease->lane);
+	sqlite3_bind_int64(prepared, 2, lease->epoch);
+	semel_sqlite_bind_string(prepared, 3, lease->owner);
+	sqlite3_bind_int64(prepared, 4, batch->low_seq);
+	semel_sqlite_bind_time(prepared, 5, batch->expires_at_ms, expires);
+	status = semel_sqlite_run(tx, &check_fence, prepared, error);
 	if (status != SEMEL_OK)
 		goto give_statement;
 	if (semel_sqlite_changes(tx) != 1)
@@ -257,7 +256,7 @@ static semel_status pass_fence(semel_tx tx, const struct semel_lease *lease,
 					 "marked",
 					 (int)lease->lane, (long long)lease->epoch);
 give_statement:
-	semel_sqlite_give(tx, &check_fence, statement);
+	semel_sqlite_give(tx, &check_fence, prepared);
 	return status;
 }
 
@@ -287,11 +286,11 @@ leave:
 /* ---- dead letters of the relay that an operator replays or discards ----------------------------
  */
 
-static const struct semel_sqlite_query find_failed = {
+static const struct semel_sqlite_statement find_failed = {
 	SEMEL_SQLITE_ONCE, "look up the failed event",
 	"SELECT seq, aggregate_type, aggregate_id FROM semel_outbox WHERE id = ?1"
 };
-static const struct semel_sqlite_query reset_failed = {
+static const struct semel_sqlite_statement reset_failed = {
 	SEMEL_SQLITE_ONCE, "reset the event",
 	"UPDATE semel_outbox SET status = 'NEW', attempts = 0, next_attempt_at = NULL WHERE seq = "
 	"?1"
@@ -300,19 +299,19 @@ static const struct semel_sqlite_query reset_failed = {
 static semel_status find_row(semel_tx tx, struct semel_text id, struct semel_arena *arena,
 			     struct exception *exception_out, semel_error *error)
 {
-	sqlite3_stmt *statement = NULL;
+	sqlite3_stmt *prepared = NULL;
 	bool row = false;
-	semel_status status = semel_sqlite_take(tx, &find_failed, &statement, error);
+	semel_status status = semel_sqlite_take(tx, &find_failed, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
-	semel_sqlite_bind_text(statement, 1, id);
-	status = semel_sqlite_step(tx, &find_failed, statement, &row, error);
+	semel_sqlite_bind_text(prepared, 1, id);
+	status = semel_sqlite_step(tx, &find_failed, prepared, &row, error);
 	if (row) {
-		exception_out->seq = sqlite3_column_int64(statement, 0);
-		exception_out->aggregate_type = semel_sqlite_text(statement, 1, arena);
-		exception_out->aggregate_id = semel_sqlite_text(statement, 2, arena);
+		exception_out->seq = sqlite3_column_int64(prepared, 0);
+		exception_out->aggregate_type = semel_sqlite_text(prepared, 1, arena);
+		exception_out->aggregate_id = semel_sqlite_text(prepared, 2, arena);
 	}
-	semel_sqlite_give(tx, &find_failed, statement);
+	semel_sqlite_give(tx, &find_failed, prepared);
 	return status;
 }
 

@@ -242,9 +242,9 @@ void semel_sqlite_store_close(semel_store *base)
 	struct semel_sqlite_store *store = semel_sqlite_of(base);
 	semel_sqlite_rollback(base);
 	for (size_t i = 0; i < SEMEL_SQLITE_COUNT; i++)
-		sqlite3_finalize(store->statements[i]);
+		sqlite3_finalize(store->prepared[i]);
 	for (size_t i = 0; i < SEMEL_SQLITE_SHARED_MAX; i++)
-		sqlite3_finalize(store->shared[i].statement);
+		sqlite3_finalize(store->shared[i].prepared);
 	semel_sqlite_effects_free(store->effects);
 	semel_sqlite_close(store->db);
 	semel_buffer_free(&store->prune.scope);

@@ -12,31 +12,31 @@
 
 /* ---- producing ------------------------------------------------------------------------------- */
 
-static const struct semel_sqlite_query insert_event = {
+static const struct semel_sqlite_statement insert_event = {
 	SEMEL_SQLITE_OUTBOX_INSERT, "write the event to the outbox",
 	"INSERT INTO semel_outbox (id, aggregate_type, aggregate_id, event_type, topic,"
 	" routing_key, content_type, headers, created_at, payload, committed_at)"
 	" VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)"
 };
 
-static semel_status insert_one(semel_tx tx, sqlite3_stmt *statement,
-			       const struct semel_event *event, semel_error *error)
+static semel_status insert_one(semel_tx tx, sqlite3_stmt *prepared, const struct semel_event *event,
+			       semel_error *error)
 {
 	char time[SEMEL_TIME_SIZE], now[SEMEL_TIME_SIZE];
-	semel_sqlite_bind_text(statement, 1, event->id);
-	semel_sqlite_bind_text(statement, 2, event->aggregate_type);
-	semel_sqlite_bind_text(statement, 3, event->aggregate_id);
-	semel_sqlite_bind_text(statement, 4, event->type);
-	semel_sqlite_bind_text(statement, 5, event->topic);
-	semel_sqlite_bind_text(statement, 6, event->routing_key);
-	semel_sqlite_bind_text(statement, 7, event->content_type);
-	semel_sqlite_bind_text(statement, 8, event->headers);
+	semel_sqlite_bind_text(prepared, 1, event->id);
+	semel_sqlite_bind_text(prepared, 2, event->aggregate_type);
+	semel_sqlite_bind_text(prepared, 3, event->aggregate_id);
+	semel_sqlite_bind_text(prepared, 4, event->type);
+	semel_sqlite_bind_text(prepared, 5, event->topic);
+	semel_sqlite_bind_text(prepared, 6, event->routing_key);
+	semel_sqlite_bind_text(prepared, 7, event->content_type);
+	semel_sqlite_bind_text(prepared, 8, event->headers);
 	semel_time_format(event->time_ms, time);
-	semel_sqlite_bind_string(statement, 9, time);
-	semel_sqlite_bind_bytes(statement, 10, event->payload);
+	semel_sqlite_bind_string(prepared, 9, time);
+	semel_sqlite_bind_bytes(prepared, 10, event->payload);
 	semel_time_format(semel_now_ms(semel_tx_env(tx)), now);
-	semel_sqlite_bind_string(statement, 11, now);
-	semel_status status = semel_sqlite_run(tx, &insert_event, statement, error);
+	semel_sqlite_bind_string(prepared, 11, now);
+	semel_status status = semel_sqlite_run(tx, &insert_event, prepared, error);
 	if (status != SEMEL_INTERNAL)
 		return status;
 
@@ -53,14 +53,14 @@ static semel_status insert_one(semel_tx tx, sqlite3_stmt *statement,
 }
 
 /* All or none of them: the savepoint is inside the caller's transaction, and gone afterwards. */
-static semel_status insert_all(semel_tx tx, sqlite3_stmt *statement,
+static semel_status insert_all(semel_tx tx, sqlite3_stmt *prepared,
 			       const struct semel_event *events, size_t count, semel_error *error)
 {
 	semel_status status = semel_sqlite_exec(tx.native, "SAVEPOINT semel_publish", error);
 	if (status != SEMEL_OK)
 		return status;
 	for (size_t i = 0; i < count; i++) {
-		status = insert_one(tx, statement, &events[i], error);
+		status = insert_one(tx, prepared, &events[i], error);
 		if (status != SEMEL_OK)
 			goto roll_back;
 	}
@@ -76,16 +76,16 @@ roll_back:
 semel_status semel_sqlite_outbox_insert(semel_tx tx, const struct semel_event *events, size_t count,
 					semel_error *error)
 {
-	sqlite3_stmt *statement = NULL;
+	sqlite3_stmt *prepared = NULL;
 	semel_status status = semel_sqlite_demand_transaction(tx, insert_event.what, error);
 	if (status != SEMEL_OK)
 		return status;
-	status = semel_sqlite_take(tx, &insert_event, &statement, error);
+	status = semel_sqlite_take(tx, &insert_event, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
-	status = count == 1 ? insert_one(tx, statement, events, error)
-			    : insert_all(tx, statement, events, count, error);
-	semel_sqlite_give(tx, &insert_event, statement);
+	status = count == 1 ? insert_one(tx, prepared, events, error)
+			    : insert_all(tx, prepared, events, count, error);
+	semel_sqlite_give(tx, &insert_event, prepared);
 	return status;
 }
 
@@ -122,17 +122,17 @@ enum {
 	"(SELECT p.id FROM semel_outbox p WHERE p.aggregate_type = o.aggregate_type"               \
 	" AND p.aggregate_id = o.aggregate_id AND p.seq < o.seq ORDER BY p.seq DESC LIMIT 1)"
 
-static const struct semel_sqlite_query newest_seq = { SEMEL_SQLITE_OUTBOX_NEWEST,
-						      "read the newest number of the outbox",
-						      "SELECT max(seq) FROM semel_outbox" };
-static const struct semel_sqlite_query fetch_run = {
+static const struct semel_sqlite_statement newest_seq = { SEMEL_SQLITE_OUTBOX_NEWEST,
+							  "read the newest number of the outbox",
+							  "SELECT max(seq) FROM semel_outbox" };
+static const struct semel_sqlite_statement fetch_run = {
 	SEMEL_SQLITE_OUTBOX_FETCH, "read the outbox",
 	"SELECT " EVENT_COLUMNS ", " EARLIER_EXCEPTION ", 0, 0, " PREVIOUS_ID
 	" FROM semel_outbox o WHERE o.seq > ?1 AND o.status = 'NEW'"
 	" AND NOT EXISTS (SELECT 1 FROM semel_outbox_exception x WHERE x.seq = o.seq)"
 	" ORDER BY o.seq"
 };
-static const struct semel_sqlite_query fetch_due = {
+static const struct semel_sqlite_statement fetch_due = {
 	SEMEL_SQLITE_OUTBOX_FETCH_DUE, "read the due events of the outbox",
 	"SELECT " EVENT_COLUMNS ", 0, 1, x.replay, " PREVIOUS_ID
 	" FROM semel_outbox_exception x JOIN semel_outbox o ON o.seq = x.seq"
@@ -146,45 +146,45 @@ static const struct semel_sqlite_query fetch_due = {
 	" AND o.status = 'PUBLISHED' AND (?2 IS NULL OR o.event_type = ?2)"                        \
 	" AND (?5 IS NULL OR " CREATED_AT_NORMAL " >= ?5)"                                         \
 	" AND (?6 IS NULL OR " CREATED_AT_NORMAL " < ?6)"
-static const struct semel_sqlite_query select_all = {
+static const struct semel_sqlite_statement select_all = {
 	SEMEL_SQLITE_ONCE, "select events of the outbox",
 	SELECT_HEAD " AND (?3 IS NULL OR o.aggregate_type = ?3)"
 		    " AND (?4 IS NULL OR o.aggregate_id = ?4) ORDER BY o.seq"
 };
-static const struct semel_sqlite_query select_one = {
+static const struct semel_sqlite_statement select_one = {
 	SEMEL_SQLITE_ONCE, "select an event of the outbox",
 	"SELECT " EVENT_COLUMNS ", 0, 0, 0, NULL FROM semel_outbox o WHERE o.seq > ?1"
 	" AND o.status = 'PUBLISHED' AND o.id = ?7"
 };
-static const struct semel_sqlite_query select_aggregate = {
+static const struct semel_sqlite_statement select_aggregate = {
 	SEMEL_SQLITE_ONCE, "select events of an aggregate",
 	SELECT_HEAD " AND o.aggregate_type = ?3 AND o.aggregate_id = ?4 ORDER BY o.seq"
 };
 
-static semel_status read_row(sqlite3_stmt *statement, struct semel_arena *arena,
+static semel_status read_row(sqlite3_stmt *prepared, struct semel_arena *arena,
 			     struct semel_outbox_row *row, semel_error *error)
 {
 	struct semel_event *event = &row->event;
-	*row = (struct semel_outbox_row){ .seq = sqlite3_column_int64(statement, SEQ) };
-	event->id = semel_sqlite_text(statement, ID, arena);
-	event->type = semel_sqlite_text(statement, TYPE, arena);
-	event->aggregate_type = semel_sqlite_text(statement, AGGREGATE_TYPE, arena);
-	event->aggregate_id = semel_sqlite_text(statement, AGGREGATE_ID, arena);
-	event->topic = semel_sqlite_text(statement, TOPIC, arena);
-	event->routing_key = semel_sqlite_text(statement, ROUTING_KEY, arena);
-	event->content_type = semel_sqlite_text(statement, CONTENT_TYPE, arena);
-	event->headers = semel_sqlite_text(statement, HEADERS, arena);
-	event->payload = semel_sqlite_text(statement, PAYLOAD, arena);
-	event->time_ms = semel_sqlite_time(statement, CREATED_AT);
+	*row = (struct semel_outbox_row){ .seq = sqlite3_column_int64(prepared, SEQ) };
+	event->id = semel_sqlite_text(prepared, ID, arena);
+	event->type = semel_sqlite_text(prepared, TYPE, arena);
+	event->aggregate_type = semel_sqlite_text(prepared, AGGREGATE_TYPE, arena);
+	event->aggregate_id = semel_sqlite_text(prepared, AGGREGATE_ID, arena);
+	event->topic = semel_sqlite_text(prepared, TOPIC, arena);
+	event->routing_key = semel_sqlite_text(prepared, ROUTING_KEY, arena);
+	event->content_type = semel_sqlite_text(prepared, CONTENT_TYPE, arena);
+	event->headers = semel_sqlite_text(prepared, HEADERS, arena);
+	event->payload = semel_sqlite_text(prepared, PAYLOAD, arena);
+	event->time_ms = semel_sqlite_time(prepared, CREATED_AT);
 	if (event->topic.data == NULL && event->aggregate_type.data != NULL)
 		event->topic = semel_event_default_topic(event->aggregate_type, arena);
 	if (event->routing_key.data == NULL)
 		event->routing_key = event->type;
-	row->attempts = (uint32_t)sqlite3_column_int64(statement, ATTEMPTS);
-	row->held = sqlite3_column_int(statement, HELD) != 0;
-	row->exception = sqlite3_column_int(statement, EXCEPTION) != 0;
-	row->replay = (uint32_t)sqlite3_column_int64(statement, REPLAY);
-	row->previous = semel_sqlite_text(statement, PREVIOUS, arena);
+	row->attempts = (uint32_t)sqlite3_column_int64(prepared, ATTEMPTS);
+	row->held = sqlite3_column_int(prepared, HELD) != 0;
+	row->exception = sqlite3_column_int(prepared, EXCEPTION) != 0;
+	row->replay = (uint32_t)sqlite3_column_int64(prepared, REPLAY);
+	row->previous = semel_sqlite_text(prepared, PREVIOUS, arena);
 	if (event->id.data == NULL || event->type.data == NULL || event->topic.data == NULL ||
 	    event->headers.data == NULL || event->payload.data == NULL ||
 	    (row->previous.data == NULL && row->previous.length > 0))
@@ -193,8 +193,8 @@ static semel_status read_row(sqlite3_stmt *statement, struct semel_arena *arena,
 }
 
 /* Rows until the batch is full by count or by bytes; at least one. */
-static semel_status fill(semel_tx tx, const struct semel_sqlite_query *query,
-			 sqlite3_stmt *statement, struct semel_outbox_batch *batch,
+static semel_status fill(semel_tx tx, const struct semel_sqlite_statement *statement,
+			 sqlite3_stmt *prepared, struct semel_outbox_batch *batch,
 			 semel_error *error)
 {
 	uint64_t bytes = 0;
@@ -202,13 +202,13 @@ static semel_status fill(semel_tx tx, const struct semel_sqlite_query *query,
 	batch->count = 0;
 	while (batch->count < batch->capacity) {
 		bool row = false;
-		status = semel_sqlite_step(tx, query, statement, &row, error);
+		status = semel_sqlite_step(tx, statement, prepared, &row, error);
 		if (status != SEMEL_OK || !row)
 			break;
-		bytes += (uint64_t)sqlite3_column_bytes(statement, PAYLOAD);
+		bytes += (uint64_t)sqlite3_column_bytes(prepared, PAYLOAD);
 		if (batch->count > 0 && bytes > batch->bytes_max)
 			break;
-		status = read_row(statement, batch->arena, &batch->rows[batch->count], error);
+		status = read_row(prepared, batch->arena, &batch->rows[batch->count], error);
 		if (status != SEMEL_OK)
 			break;
 		batch->count++;
@@ -218,14 +218,14 @@ static semel_status fill(semel_tx tx, const struct semel_sqlite_query *query,
 
 static semel_status read_newest(semel_tx tx, int64_t *seq_out, semel_error *error)
 {
-	sqlite3_stmt *statement = NULL;
+	sqlite3_stmt *prepared = NULL;
 	bool row = false;
-	semel_status status = semel_sqlite_take(tx, &newest_seq, &statement, error);
+	semel_status status = semel_sqlite_take(tx, &newest_seq, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
-	status = semel_sqlite_step(tx, &newest_seq, statement, &row, error);
-	*seq_out = row ? sqlite3_column_int64(statement, 0) : 0;
-	semel_sqlite_give(tx, &newest_seq, statement);
+	status = semel_sqlite_step(tx, &newest_seq, prepared, &row, error);
+	*seq_out = row ? sqlite3_column_int64(prepared, 0) : 0;
+	semel_sqlite_give(tx, &newest_seq, prepared);
 	return status;
 }
 
@@ -247,17 +247,17 @@ semel_status semel_sqlite_outbox_fetch(semel_store *store, const struct semel_le
 {
 	(void)lease;
 	semel_tx tx = semel_sqlite_tx(store);
-	sqlite3_stmt *statement = NULL;
+	sqlite3_stmt *prepared = NULL;
 	/* First the number, then the rows: whatever is at or below it is in the later view. */
 	semel_status status = read_newest(tx, &batch->complete_seq, error);
 	if (status != SEMEL_OK)
 		return status;
-	status = semel_sqlite_take(tx, &fetch_run, &statement, error);
+	status = semel_sqlite_take(tx, &fetch_run, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
-	sqlite3_bind_int64(statement, 1, after_seq);
-	status = fill(tx, &fetch_run, statement, batch, error);
-	semel_sqlite_give(tx, &fetch_run, statement);
+	sqlite3_bind_int64(prepared, 1, after_seq);
+	status = fill(tx, &fetch_run, prepared, batch, error);
+	semel_sqlite_give(tx, &fetch_run, prepared);
 	return status;
 }
 
@@ -268,13 +268,13 @@ semel_status semel_sqlite_outbox_fetch_due(semel_store *store, const struct seme
 	(void)lease;
 	semel_tx tx = semel_sqlite_tx(store);
 	char now[SEMEL_TIME_SIZE];
-	sqlite3_stmt *statement = NULL;
-	semel_status status = semel_sqlite_take(tx, &fetch_due, &statement, error);
+	sqlite3_stmt *prepared = NULL;
+	semel_status status = semel_sqlite_take(tx, &fetch_due, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
-	semel_sqlite_bind_time(statement, 1, now_ms, now);
-	status = fill(tx, &fetch_due, statement, batch, error);
-	semel_sqlite_give(tx, &fetch_due, statement);
+	semel_sqlite_bind_time(prepared, 1, now_ms, now);
+	status = fill(tx, &fetch_due, prepared, batch, error);
+	semel_sqlite_give(tx, &fetch_due, prepared);
 	return status;
 }
 
@@ -284,23 +284,23 @@ semel_status semel_sqlite_outbox_select(semel_store *store,
 {
 	semel_tx tx = semel_sqlite_tx(store);
 	bool one = filter->aggregate_type != NULL && filter->aggregate_id != NULL;
-	const struct semel_sqlite_query *query = filter->id ? &select_one
-						 : one      ? &select_aggregate
-							    : &select_all;
+	const struct semel_sqlite_statement *statement = filter->id ? &select_one
+							 : one      ? &select_aggregate
+								    : &select_all;
 	char since[SEMEL_TIME_SIZE], until[SEMEL_TIME_SIZE];
-	sqlite3_stmt *statement = NULL;
-	semel_status status = semel_sqlite_take(tx, query, &statement, error);
+	sqlite3_stmt *prepared = NULL;
+	semel_status status = semel_sqlite_take(tx, statement, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
-	sqlite3_bind_int64(statement, 1, after_seq);
-	semel_sqlite_bind_string(statement, 2, filter->type);
-	semel_sqlite_bind_string(statement, 3, filter->aggregate_type);
-	semel_sqlite_bind_string(statement, 4, filter->aggregate_id);
-	semel_sqlite_bind_time(statement, 5, filter->since_ms, since);
-	semel_sqlite_bind_time(statement, 6, filter->until_ms, until);
+	sqlite3_bind_int64(prepared, 1, after_seq);
+	semel_sqlite_bind_string(prepared, 2, filter->type);
+	semel_sqlite_bind_string(prepared, 3, filter->aggregate_type);
+	semel_sqlite_bind_string(prepared, 4, filter->aggregate_id);
+	semel_sqlite_bind_time(prepared, 5, filter->since_ms, since);
+	semel_sqlite_bind_time(prepared, 6, filter->until_ms, until);
 	if (filter->id)
-		semel_sqlite_bind_string(statement, 7, filter->id);
-	status = fill(tx, query, statement, batch, error);
-	semel_sqlite_give(tx, query, statement);
+		semel_sqlite_bind_string(prepared, 7, filter->id);
+	status = fill(tx, statement, prepared, batch, error);
+	semel_sqlite_give(tx, statement, prepared);
 	return status;
 }

@@ -43,7 +43,7 @@ enum semel_sqlite_statement_id {
 	SEMEL_SQLITE_SHARED /* of the statement layer, and often used: kept by its text */
 };
 
-struct semel_sqlite_query {
+struct semel_sqlite_statement {
 	enum semel_sqlite_statement_id id;
 	const char *what; /* for messages: "mark events" */
 	const char *sql;
@@ -60,10 +60,10 @@ struct semel_sqlite_store {
 	sqlite3 *db;
 	char *path;
 	bool savepoint_open;
-	sqlite3_stmt *statements[SEMEL_SQLITE_COUNT];
+	sqlite3_stmt *prepared[SEMEL_SQLITE_COUNT];
 	struct {
 		const char *sql;
-		sqlite3_stmt *statement;
+		sqlite3_stmt *prepared;
 	} shared[SEMEL_SQLITE_SHARED_MAX]; /* those of SEMEL_SQLITE_SHARED */
 	struct semel_sqlite_effects *effects;
 	struct { /* see sweep.c */
@@ -85,32 +85,32 @@ static inline struct semel_sqlite_store *semel_sqlite_of(semel_store *store)
 
 /* The statement, ready to be bound; give it back after use. NO_SCHEMA when the tables of a borrowed
  * connection are missing. */
-semel_status semel_sqlite_take(semel_tx tx, const struct semel_sqlite_query *query,
-			       sqlite3_stmt **statement_out, semel_error *error);
-/* statement may be NULL. */
-void semel_sqlite_give(semel_tx tx, const struct semel_sqlite_query *query,
-		       sqlite3_stmt *statement);
+semel_status semel_sqlite_take(semel_tx tx, const struct semel_sqlite_statement *statement,
+			       sqlite3_stmt **prepared_out, semel_error *error);
+/* prepared may be NULL. */
+void semel_sqlite_give(semel_tx tx, const struct semel_sqlite_statement *statement,
+		       sqlite3_stmt *prepared);
 /* Runs one step; *row_out: there is a row. The statement is reset if there is none, or on failure.
  */
-semel_status semel_sqlite_step(semel_tx tx, const struct semel_sqlite_query *query,
-			       sqlite3_stmt *statement, bool *row_out, semel_error *error);
+semel_status semel_sqlite_step(semel_tx tx, const struct semel_sqlite_statement *statement,
+			       sqlite3_stmt *prepared, bool *row_out, semel_error *error);
 /* Runs the statement to its end, skips its rows, and resets it, so that it can be bound again. */
-semel_status semel_sqlite_run(semel_tx tx, const struct semel_sqlite_query *query,
-			      sqlite3_stmt *statement, semel_error *error);
+semel_status semel_sqlite_run(semel_tx tx, const struct semel_sqlite_statement *statement,
+			      sqlite3_stmt *prepared, semel_error *error);
 /* Rows changed by the statement that ran last. */
 int64_t semel_sqlite_changes(semel_tx tx);
 
 /* Binds text, or a blob if it is not UTF-8 or holds a zero byte; NULL for no data. */
-void semel_sqlite_bind_bytes(sqlite3_stmt *statement, int at, struct semel_text text);
+void semel_sqlite_bind_bytes(sqlite3_stmt *prepared, int at, struct semel_text text);
 /* string may be NULL. */
-void semel_sqlite_bind_string(sqlite3_stmt *statement, int at, const char *string);
+void semel_sqlite_bind_string(sqlite3_stmt *prepared, int at, const char *string);
 /* 0 is bound as NULL. The buffer must outlive the step. */
-void semel_sqlite_bind_time(sqlite3_stmt *statement, int at, int64_t time_ms,
+void semel_sqlite_bind_time(sqlite3_stmt *prepared, int at, int64_t time_ms,
 			    char buffer[SEMEL_TIME_SIZE]);
 /* 0 for NULL and for invalid times. Also reads SQLite's own format, "2026-11-15 12:00:00". */
-int64_t semel_sqlite_time(sqlite3_stmt *statement, int column);
+int64_t semel_sqlite_time(sqlite3_stmt *prepared, int column);
 /* Truncated to the size of the buffer; empty for NULL. */
-void semel_sqlite_copy(sqlite3_stmt *statement, int column, char *out, size_t size);
+void semel_sqlite_copy(sqlite3_stmt *prepared, int column, char *out, size_t size);
 
 /* ---- functions of the seam ------------------------------------------------------------------- */
 

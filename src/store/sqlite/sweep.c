@@ -18,7 +18,7 @@
 #define ROUND_PAUSE_MS     10000
 #define ROUND_PAUSE_FACTOR 10 /* plus this many times the duration of the round */
 
-static const struct semel_sqlite_query select_below = {
+static const struct semel_sqlite_statement select_below = {
 	SEMEL_SQLITE_ONCE, "find events below the low mark",
 	"SELECT count(*), coalesce(max(s.seq), 0), coalesce(min(s.seq) FILTER (WHERE s.status ="
 	" 'NEW' AND NOT EXISTS (SELECT 1 FROM semel_outbox_exception x WHERE x.seq = s.seq)), 0)"
@@ -34,42 +34,42 @@ static const struct semel_sqlite_query select_below = {
 	" AND e.aggregate_id = semel_outbox_exception.aggregate_id"                                \
 	" AND e.seq < semel_outbox_exception.seq)"
 
-static const struct semel_sqlite_query any_stuck = {
+static const struct semel_sqlite_statement any_stuck = {
 	SEMEL_SQLITE_ONCE, "find events without an earlier exception",
 	"SELECT EXISTS (SELECT 1 FROM semel_outbox_exception WHERE " IS_ORPHAN ")"
 	" OR EXISTS (SELECT 1 FROM semel_outbox_exception WHERE " WAITS_FOR_NONE ")"
 };
-static const struct semel_sqlite_query drop_orphans = {
+static const struct semel_sqlite_statement drop_orphans = {
 	SEMEL_SQLITE_ONCE, "remove exceptions whose events are published",
 	"DELETE FROM semel_outbox_exception WHERE " IS_ORPHAN
 };
-static const struct semel_sqlite_query free_heads = {
+static const struct semel_sqlite_statement free_heads = {
 	SEMEL_SQLITE_ONCE, "free events without an earlier exception",
 	"UPDATE semel_outbox_exception SET state = 'due' WHERE " WAITS_FOR_NONE
 };
 
-static semel_status run_plain(semel_tx tx, const struct semel_sqlite_query *query,
+static semel_status run_plain(semel_tx tx, const struct semel_sqlite_statement *statement,
 			      semel_error *error)
 {
-	sqlite3_stmt *statement = NULL;
-	semel_status status = semel_sqlite_take(tx, query, &statement, error);
+	sqlite3_stmt *prepared = NULL;
+	semel_status status = semel_sqlite_take(tx, statement, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
-	status = semel_sqlite_run(tx, query, statement, error);
-	semel_sqlite_give(tx, query, statement);
+	status = semel_sqlite_run(tx, statement, prepared, error);
+	semel_sqlite_give(tx, statement, prepared);
 	return status;
 }
 
 static semel_status has_stuck(semel_tx tx, bool *any_out, semel_error *error)
 {
-	sqlite3_stmt *statement = NULL;
+	sqlite3_stmt *prepared = NULL;
 	bool row = false;
-	semel_status status = semel_sqlite_take(tx, &any_stuck, &statement, error);
+	semel_status status = semel_sqlite_take(tx, &any_stuck, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
-	status = semel_sqlite_step(tx, &any_stuck, statement, &row, error);
-	*any_out = row && sqlite3_column_int(statement, 0) != 0;
-	semel_sqlite_give(tx, &any_stuck, statement);
+	status = semel_sqlite_step(tx, &any_stuck, prepared, &row, error);
+	*any_out = row && sqlite3_column_int(prepared, 0) != 0;
+	semel_sqlite_give(tx, &any_stuck, prepared);
 	return status;
 }
 
@@ -101,21 +101,21 @@ static semel_status check_below(semel_store *store, int64_t low_seq, int64_t *co
 				int64_t *found_out, semel_error *error)
 {
 	semel_tx tx = semel_sqlite_tx(store);
-	sqlite3_stmt *statement = NULL;
+	sqlite3_stmt *prepared = NULL;
 	bool row = false;
-	semel_status status = semel_sqlite_take(tx, &select_below, &statement, error);
+	semel_status status = semel_sqlite_take(tx, &select_below, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
-	sqlite3_bind_int64(statement, 1, semel_sqlite_of(store)->sweep.after_seq);
-	sqlite3_bind_int64(statement, 2, low_seq);
-	sqlite3_bind_int(statement, 3, ROWS_PER_STEP);
-	status = semel_sqlite_step(tx, &select_below, statement, &row, error);
+	sqlite3_bind_int64(prepared, 1, semel_sqlite_of(store)->sweep.after_seq);
+	sqlite3_bind_int64(prepared, 2, low_seq);
+	sqlite3_bind_int(prepared, 3, ROWS_PER_STEP);
+	status = semel_sqlite_step(tx, &select_below, prepared, &row, error);
 	if (row) {
-		*count_out = sqlite3_column_int64(statement, 0);
-		semel_sqlite_of(store)->sweep.after_seq = sqlite3_column_int64(statement, 1);
-		*found_out = sqlite3_column_int64(statement, 2);
+		*count_out = sqlite3_column_int64(prepared, 0);
+		semel_sqlite_of(store)->sweep.after_seq = sqlite3_column_int64(prepared, 1);
+		*found_out = sqlite3_column_int64(prepared, 2);
 	}
-	semel_sqlite_give(tx, &select_below, statement);
+	semel_sqlite_give(tx, &select_below, prepared);
 	return status;
 }
 

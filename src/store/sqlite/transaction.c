@@ -26,39 +26,40 @@ semel_status semel_sqlite_demand_transaction(semel_tx tx, const char *what, seme
 			       what);
 }
 
-static const struct semel_sqlite_query begin_now = { SEMEL_SQLITE_BEGIN, "begin a transaction",
-						     "BEGIN IMMEDIATE" };
-static const struct semel_sqlite_query commit_all = { SEMEL_SQLITE_COMMIT, "commit", "COMMIT" };
-static const struct semel_sqlite_query set_savepoint = { SEMEL_SQLITE_SAVEPOINT, "set a savepoint",
-							 "SAVEPOINT semel_one" };
-static const struct semel_sqlite_query release_savepoint = { SEMEL_SQLITE_RELEASE,
-							     "release a savepoint",
-							     "RELEASE semel_one" };
-static const struct semel_sqlite_query back_to_savepoint = { SEMEL_SQLITE_ROLLBACK_TO,
-							     "go back to a savepoint",
-							     "ROLLBACK TO semel_one" };
+static const struct semel_sqlite_statement begin_now = { SEMEL_SQLITE_BEGIN, "begin a transaction",
+							 "BEGIN IMMEDIATE" };
+static const struct semel_sqlite_statement commit_all = { SEMEL_SQLITE_COMMIT, "commit", "COMMIT" };
+static const struct semel_sqlite_statement set_savepoint = { SEMEL_SQLITE_SAVEPOINT,
+							     "set a savepoint",
+							     "SAVEPOINT semel_one" };
+static const struct semel_sqlite_statement release_savepoint = { SEMEL_SQLITE_RELEASE,
+								 "release a savepoint",
+								 "RELEASE semel_one" };
+static const struct semel_sqlite_statement back_to_savepoint = { SEMEL_SQLITE_ROLLBACK_TO,
+								 "go back to a savepoint",
+								 "ROLLBACK TO semel_one" };
 
-static semel_status run(semel_store *store, const struct semel_sqlite_query *query,
+static semel_status run(semel_store *store, const struct semel_sqlite_statement *statement,
 			semel_error *error)
 {
 	semel_tx tx = semel_sqlite_tx(store);
-	sqlite3_stmt *statement = NULL;
-	semel_status status = semel_sqlite_take(tx, query, &statement, error);
+	sqlite3_stmt *prepared = NULL;
+	semel_status status = semel_sqlite_take(tx, statement, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
-	status = semel_sqlite_run(tx, query, statement, error);
-	semel_sqlite_give(tx, query, statement);
+	status = semel_sqlite_run(tx, statement, prepared, error);
+	semel_sqlite_give(tx, statement, prepared);
 	return status;
 }
 
-static semel_status run_inside(semel_store *store, const struct semel_sqlite_query *query,
+static semel_status run_inside(semel_store *store, const struct semel_sqlite_statement *statement,
 			       semel_error *error)
 {
 	semel_status status =
-		semel_sqlite_demand_transaction(semel_sqlite_tx(store), query->what, error);
+		semel_sqlite_demand_transaction(semel_sqlite_tx(store), statement->what, error);
 	if (status != SEMEL_OK)
 		return status;
-	return run(store, query, error);
+	return run(store, statement, error);
 }
 
 semel_status semel_sqlite_begin(semel_store *store, semel_error *error)

@@ -13,12 +13,12 @@
 /* The first statement of sql, rewritten. */
 static void assert_read(const char *sql, const char *expected, int placeholders)
 {
-	struct semel_pg_statement statement;
+	struct semel_pg_user_statement statement;
 	const char *rest = NULL;
-	assert_int_equal(semel_pg_statement_read(sql, &statement, &rest, NULL), SEMEL_OK);
+	assert_int_equal(semel_pg_user_statement_read(sql, &statement, &rest, NULL), SEMEL_OK);
 	assert_string_equal(statement.sql.data == NULL ? "" : statement.sql.data, expected);
 	assert_int_equal(statement.placeholder_count, placeholders);
-	semel_pg_statement_free(&statement);
+	semel_pg_user_statement_free(&statement);
 }
 
 static void every_place_has_a_number_of_its_own(void **state)
@@ -76,13 +76,14 @@ static void a_string_that_goes_on_on_another_line_is_one_string(void **state)
 static void statements_are_told_apart(void **state)
 {
 	(void)state;
-	struct semel_pg_statement statement;
+	struct semel_pg_user_statement statement;
 	const char *rest = "select 1; -- and\n INSERT INTO t VALUES (2) ;  ";
 	static const char *const keywords[] = { "SELECT", "INSERT", "" };
 	for (int i = 0; i < 3; i++) {
-		assert_int_equal(semel_pg_statement_read(rest, &statement, &rest, NULL), SEMEL_OK);
+		assert_int_equal(semel_pg_user_statement_read(rest, &statement, &rest, NULL),
+				 SEMEL_OK);
 		assert_string_equal(statement.keyword, keywords[i]);
-		semel_pg_statement_free(&statement);
+		semel_pg_user_statement_free(&statement);
 	}
 	assert_string_equal(rest, "");
 }
@@ -90,13 +91,13 @@ static void statements_are_told_apart(void **state)
 static void an_unknown_parameter_is_answered_with_the_nearest(void **state)
 {
 	(void)state;
-	struct semel_pg_statement statement;
+	struct semel_pg_user_statement statement;
 	const char *rest = NULL;
 	semel_error error = { 0 };
-	assert_int_equal(semel_pg_statement_read("SELECT :payloda", &statement, &rest, &error),
+	assert_int_equal(semel_pg_user_statement_read("SELECT :payloda", &statement, &rest, &error),
 			 SEMEL_INVALID);
 	assert_non_null(strstr(error.text, "mean :payload"));
-	semel_pg_statement_free(&statement);
+	semel_pg_user_statement_free(&statement);
 }
 
 static void control_of_the_transaction_is_refused_however_it_is_written(void **state)
@@ -112,11 +113,11 @@ static void control_of_the_transaction_is_refused_however_it_is_written(void **s
 					       "end",
 					       "ABORT" };
 	for (size_t i = 0; i < sizeof(control) / sizeof(control[0]); i++) {
-		struct semel_pg_statement statement;
+		struct semel_pg_user_statement statement;
 		const char *rest = NULL;
-		assert_int_equal(semel_pg_statement_read(control[i], &statement, &rest, NULL),
+		assert_int_equal(semel_pg_user_statement_read(control[i], &statement, &rest, NULL),
 				 SEMEL_INVALID);
-		semel_pg_statement_free(&statement);
+		semel_pg_user_statement_free(&statement);
 	}
 }
 
