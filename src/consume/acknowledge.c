@@ -10,8 +10,8 @@
 #include "consume/settle.h"
 #include "fault/failpoint.h"
 #include "observe/log.h"
+#include "observe/metrics.h"
 #include "observe/span.h"
-#include "observe/step_timer.h"
 
 #include <stdio.h>
 

@@ -4,8 +4,8 @@
 #include "base/error.h"
 #include "consume/consumer.h"
 #include "observe/log.h"
+#include "observe/metrics.h"
 #include "observe/span.h"
-#include "observe/step_timer.h"
 
 #define CLAIM_LEASE_MS 30000
 

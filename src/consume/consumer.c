@@ -8,7 +8,7 @@
 #include "consume/batch.h"
 #include "consume/claims.h"
 #include "fault/failpoint.h"
-#include "observe/step_timer.h"
+#include "observe/metrics.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "fault/failpoint.h"
-#include "observe/step_timer.h"
+#include "observe/metrics.h"
 
 #include <stdarg.h>
 #include <stdio.h>

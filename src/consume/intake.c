@@ -6,7 +6,7 @@
 #include "fault/failpoint.h"
 #include "fault/plant.h"
 #include "observe/log.h"
-#include "observe/step_timer.h"
+#include "observe/metrics.h"
 
 #define CHECK_PAUSED_MS 1000
 #define WAITING_BATCH   100

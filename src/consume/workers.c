@@ -2,7 +2,7 @@
 #include "consume/workers.h"
 
 #include "base/error.h"
-#include "observe/step_timer.h"
+#include "observe/metrics.h"
 
 #include <stddef.h>
 #include <stdio.h>

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "observe/metrics.h"
 
+#include "base/env.h"
+
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -423,4 +425,34 @@ void semel_metrics_render(struct semel_buffer *text)
 		make_sure((enum semel_metric)i);
 		render_metric(text, (enum semel_metric)i);
 	}
+}
+
+/* ---- the time of steps ------------------------------------------------------------------------
+ */
+
+static const char *const step_names[SEMEL_TIMED_COUNT] = {
+	[SEMEL_TIMED_READ] = "read",       [SEMEL_TIMED_PUBLISH] = "publish",
+	[SEMEL_TIMED_CONFIRM] = "confirm", [SEMEL_TIMED_MARK] = "mark",
+	[SEMEL_TIMED_RECEIVE] = "receive", [SEMEL_TIMED_CLAIM] = "claim",
+	[SEMEL_TIMED_EFFECT] = "effect",   [SEMEL_TIMED_COMMIT] = "commit",
+	[SEMEL_TIMED_ACK] = "ack",
+};
+
+static _Atomic(struct semel_series *) step_totals[SEMEL_TIMED_COUNT];
+
+int64_t semel_step_timer_begin(void)
+{
+	return semel_steady_us();
+}
+
+void semel_step_timer_end(enum semel_timed_step work, int64_t began_us)
+{
+	struct semel_series *series =
+		atomic_load_explicit(&step_totals[work], memory_order_acquire);
+
+	if (!series) {
+		series = semel_series(SEMEL_METRIC_STEP_TIME, step_names[work], NULL);
+		atomic_store_explicit(&step_totals[work], series, memory_order_release);
+	}
+	semel_series_add(series, (uint64_t)(semel_steady_us() - began_us));
 }

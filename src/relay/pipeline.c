@@ -9,8 +9,8 @@
 #include "fault/failpoint.h"
 #include "fault/plant.h"
 #include "observe/log.h"
+#include "observe/metrics.h"
 #include "observe/span.h"
-#include "observe/step_timer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
