@@ -143,7 +143,7 @@ void semel_local_write_queue_leave(struct semel_local *local);
 void semel_local_write_queue_examine(struct semel_local *local,
 				     const struct semel_examination *examination);
 
-/* -- topic.c: in an open write transaction. scope: text of the subscription. */
+/* -- subscribe.c: in an open write transaction. scope: text of the subscription. */
 semel_status semel_local_topic_declare(struct semel_local *local, struct semel_text name,
 				       int64_t partitions, struct semel_local_topic **topic_out,
 				       semel_error *error);
