@@ -16,15 +16,14 @@ struct semel_item;
 
 /* How the next ones are run, after a transaction of several has failed. */
 struct semel_follower_runs {
-	bool single_round; /* a handler has ended the transaction in a later round: one round only
-			    */
+	bool single_round; /* a handler has ended the transaction in a later round */
 	uint32_t single;   /* the next so many run in transactions of their own */
 };
 
 /* *ran_out: there were any. */
 semel_status semel_followers_run(struct semel_consumer *consumer, bool *ran_out,
 				 semel_error *error);
-/* The first followers of at most max ready holds, as items in the arena. In the open transaction.
+/* In the open transaction: the first followers of at most max ready holds, as items in the arena.
  */
 semel_status semel_followers_read(struct semel_consumer *consumer, uint32_t max,
 				  struct semel_arena *arena, struct semel_item **items_out,

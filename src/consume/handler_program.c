@@ -28,9 +28,8 @@
 #include <unistd.h>
 
 #define ANSWER_MAX   65536
-#define ANSWER_SHOWN 200 /* bytes of a bad one in the reason */
-#define FAREWELL_MS                                                                                \
-	2000 /* for a program to end by itself when its stdin is closed; SIGTERM after */
+#define ANSWER_SHOWN 200  /* bytes of a bad one in the reason */
+#define FAREWELL_MS  2000 /* from the end of stdin to SIGTERM */
 
 struct program {
 	struct semel_outside outside;

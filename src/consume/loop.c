@@ -178,8 +178,7 @@ static void settle_calls(struct semel_consumer *consumer, int64_t until_ms)
 	}
 }
 
-/* Running calls are settled within the grace period; the rest is interrupted, and settled as such.
- */
+/* Running calls are settled within the grace period; the rest is interrupted and settled so. */
 static bool finish(struct semel_consumer *consumer)
 {
 	bool in_time = true;

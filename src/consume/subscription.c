@@ -50,8 +50,7 @@ static void hint_at_topics(const struct semel_consumer *consumer)
 	}
 }
 
-/* The topics that this scope has read before, as far as the store has a record of them; NULL: none.
- */
+/* The topics that this scope has read before, as far as the store knows them; NULL: none. */
 static semel_status read_known_topics(struct semel_consumer *consumer,
 				      const char *const **topics_out, semel_error *error)
 {

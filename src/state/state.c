@@ -120,35 +120,6 @@ const char *semel_actor_name(enum semel_actor actor)
 	return actors[actor];
 }
 
-/* A run that is authorised and has not happened may be anywhere between broker and handler. */
-static enum semel_state state_under_way(const struct semel_state_facts *facts,
-					enum semel_state otherwise)
-{
-	if (facts->claimed)
-		return SEMEL_STATE_CLAIMED;
-	if (facts->parked)
-		return SEMEL_STATE_PARKED;
-	return facts->retrying ? SEMEL_STATE_RETRYING : otherwise;
-}
-
-enum semel_state semel_state_of(const struct semel_state_facts *facts)
-{
-	if (facts->processed)
-		return SEMEL_STATE_DONE;
-	switch (facts->letter) {
-	case SEMEL_DEAD_PENDING:
-		return facts->in_doubt ? SEMEL_STATE_IN_DOUBT : SEMEL_STATE_DEAD;
-	case SEMEL_DEAD_DISCARDED:
-		return SEMEL_STATE_DISCARDED;
-	case SEMEL_DEAD_REPLAYED:
-		return facts->settled ? SEMEL_STATE_DONE
-				      : state_under_way(facts, SEMEL_STATE_REPLAYED);
-	case SEMEL_DEAD_ANY:
-		break;
-	}
-	return state_under_way(facts, facts->failed ? SEMEL_STATE_EXPIRED : SEMEL_STATE_UNSEEN);
-}
-
 static bool is_listed(struct semel_transitions table, int from, int to, enum semel_actor by)
 {
 	for (size_t i = 0; i < table.count; i++)

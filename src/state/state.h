@@ -28,8 +28,7 @@ enum semel_state {
 	SEMEL_STATE_DEAD,      /* a dead letter that an operator decides about */
 	SEMEL_STATE_IN_DOUBT,  /* the same, and it is unknown whether its effect happened */
 	SEMEL_STATE_DISCARDED, /* an operator has given it up */
-	SEMEL_STATE_REPLAYED,  /* an operator has authorised another run, which has not happened yet
-				*/
+	SEMEL_STATE_REPLAYED,  /* an operator has authorised another run */
 	SEMEL_STATE_EXPIRED,   /* its dead letter is past its retention */
 	SEMEL_STATE_COUNT
 };
@@ -65,19 +64,6 @@ const char *semel_state_name(enum semel_state state);
 const char *semel_state_sentence(enum semel_state state);
 const char *semel_hold_state_sentence(enum semel_hold_state state);
 const char *semel_actor_name(enum semel_actor actor);
-
-/* What the rows of the scope say of one event. */
-struct semel_state_facts {
-	bool claimed, processed, failed; /* the claim's status; none of them: no claim */
-	bool in_doubt;                   /* FAILED, because a consumer died over it */
-	enum semel_dead_status letter;   /* ANY: none */
-	bool settled;                    /* REPLAYED: the replay was processed */
-	bool parked;
-	bool retrying; /* a hold in RETRY waits for it */
-};
-
-/* Pure. */
-enum semel_state semel_state_of(const struct semel_state_facts *facts);
 
 /* OK, or INTERNAL: the transition is not in the table. That is our bug, so it is an assertion in
  * debug builds. */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The section adopt of the config file: an outbox in Debezium's layout, whose rows become events.
- */
+/* Section adopt of the config file: an outbox in Debezium's layout, whose rows become events. */
 #ifndef SEMEL_CLI_ARGUMENTS_ADOPT_H
 #define SEMEL_CLI_ARGUMENTS_ADOPT_H
 

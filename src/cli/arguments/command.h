@@ -38,8 +38,7 @@ enum semel_config_part {
 
 struct semel_command {
 	const char *name;
-	/* Results to stdout, the error's text into invocation->error. NULL: there are subcommands.
-	 */
+	/* Results to stdout, the error into invocation->error. NULL: there are subcommands. */
 	semel_status (*run)(struct semel_invocation *invocation);
 	const char *group;       /* heading in the program's help; NULL: hidden there */
 	const char *summary;     /* one phrase without a full stop */

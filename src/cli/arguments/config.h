@@ -60,8 +60,6 @@ const struct semel_section *semel_config_subscription(const struct semel_config 
 						      const char *scope);
 /* NULL if the section does not have the key. */
 const char *semel_section_text(const struct semel_section *section, const char *name);
-/* A file with every key, explained and commented out, written from the tables. */
-void semel_config_sample(struct semel_buffer *text);
 void semel_config_free(struct semel_config *config);
 
 #endif

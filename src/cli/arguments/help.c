@@ -54,7 +54,9 @@ static void pad(struct semel_buffer *buffer, size_t count)
 	semel_buffer_printf(buffer, "%*s", (int)count, "");
 }
 
-void semel_help_wrap(const char *text, size_t column, size_t indent, struct semel_buffer *buffer)
+/* Breaks the text at spaces into lines of 80 columns; every line but the first is indented. column:
+ * where the first line starts. */
+static void wrap(const char *text, size_t column, size_t indent, struct semel_buffer *buffer)
 {
 	bool fresh = true; /* at the beginning of a line */
 	while (*text) {
@@ -139,7 +141,7 @@ static void write_choices(const struct semel_choice *choices, struct semel_buffe
 	for (; choices->name; choices++) {
 		pad(buffer, OPTION_WIDTH + CHOICE_INDENT);
 		semel_buffer_printf(buffer, "%-*s  ", width, choices->name);
-		semel_help_wrap(choices->meaning, column, column, buffer);
+		wrap(choices->meaning, column, column, buffer);
 	}
 }
 
@@ -155,7 +157,7 @@ static void write_option(const struct semel_option *option, struct semel_buffer 
 		column = 0;
 	}
 	pad(buffer, OPTION_WIDTH - column);
-	semel_help_wrap(text.data, OPTION_WIDTH, OPTION_WIDTH, buffer);
+	wrap(text.data, OPTION_WIDTH, OPTION_WIDTH, buffer);
 	if (option->kind == SEMEL_OPTION_CHOICE)
 		write_choices(option->choices, buffer);
 	semel_buffer_free(&form);
@@ -183,7 +185,7 @@ static void write_paragraphs(const char *text, struct semel_buffer *buffer)
 		struct semel_buffer paragraph = { 0 };
 		semel_buffer_append(&paragraph, text, length);
 		semel_buffer_string(buffer, "\n");
-		semel_help_wrap(paragraph.data, 0, 0, buffer);
+		wrap(paragraph.data, 0, 0, buffer);
 		semel_buffer_free(&paragraph);
 		text = end ? end + 2 : NULL;
 	}
@@ -201,7 +203,7 @@ static void write_examples(const struct semel_example *example, const char *head
 static void write_command_row(const struct semel_command *command, struct semel_buffer *buffer)
 {
 	semel_buffer_printf(buffer, "  %-*s", NAME_WIDTH, command->name);
-	semel_help_wrap(command->summary, NAME_WIDTH + 2, NAME_WIDTH + 2, buffer);
+	wrap(command->summary, NAME_WIDTH + 2, NAME_WIDTH + 2, buffer);
 }
 
 static void command_help(const struct semel_command *command, struct semel_buffer *buffer)
@@ -219,7 +221,7 @@ static void command_help(const struct semel_command *command, struct semel_buffe
 	write_options(semel_global_options, "Global options", buffer);
 	if (semel_help_has_duration(command->options)) {
 		semel_buffer_string(buffer, "\n");
-		semel_help_wrap(semel_duration_forms, 0, 0, buffer);
+		wrap(semel_duration_forms, 0, 0, buffer);
 	}
 	write_examples(command->examples, "Examples", buffer);
 }
@@ -249,7 +251,7 @@ static void program_help(struct semel_buffer *buffer)
 	for (const struct semel_exit_row *row = semel_exit_rows; row->meaning; row++)
 		semel_buffer_printf(buffer, "  %2d  %s\n", row->code, row->meaning);
 	semel_buffer_string(buffer, "\n");
-	semel_help_wrap(semel_duration_forms, 0, 0, buffer);
+	wrap(semel_duration_forms, 0, 0, buffer);
 	write_examples(semel_first_steps, "First steps", buffer);
 	semel_buffer_string(buffer, "\nHelp for a command: semel COMMAND --help\n");
 }

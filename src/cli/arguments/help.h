@@ -24,9 +24,6 @@ void semel_help_option_text(const struct semel_option *option, struct semel_buff
 bool semel_help_has_duration(const struct semel_option *options);
 /* "semel publish [options]": without the program's name before it. */
 void semel_help_synopsis(const struct semel_command *command, struct semel_buffer *buffer);
-/* Breaks the text at spaces into lines of 80 columns; every line but the first is indented. column:
- * where the first line starts. */
-void semel_help_wrap(const char *text, size_t column, size_t indent, struct semel_buffer *buffer);
 
 /* The exit codes, one phrase each; the list ends with a row whose meaning is NULL. */
 struct semel_exit_row {

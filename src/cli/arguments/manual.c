@@ -21,8 +21,7 @@ static size_t wide_letter(struct semel_buffer *buffer, const char *string)
 	return length;
 }
 
-/* Text for roff: hyphens stay hyphens, and no line begins with what roff would take for a request.
- */
+/* Hyphens stay hyphens, and no line begins with what roff would take for a request. */
 static void text(struct semel_buffer *buffer, const char *string)
 {
 	bool fresh = true; /* at the beginning of a line */

@@ -90,7 +90,6 @@ struct entry {
 	const struct semel_option *option;
 	const char **values; /* owned; NULL-ended */
 	size_t count;
-	bool from_command_line; /* not from the config file */
 };
 
 struct semel_args {
@@ -210,7 +209,7 @@ bool semel_option_accepts(const struct semel_option *option, const char *value, 
 	return false;
 }
 
-/* ---- values ------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 static struct entry *find_entry(const struct semel_args *args, const char *name)
 {
@@ -307,7 +306,6 @@ static semel_status set_value(const struct reader *reader, struct entry *entry, 
 	if (again && option->kind != SEMEL_OPTION_FLAG)
 		return semel_error_set(reader->error, SEMEL_USAGE,
 				       "--%s was given twice (keep one of them)", option->name);
-	entry->from_command_line = true;
 	if (again)
 		return SEMEL_OK;
 	return append(&entry->values, &entry->count, value) ? SEMEL_OK : no_memory(reader->error);
@@ -433,8 +431,7 @@ semel_status semel_args_parse(int argc, char **argv, const struct semel_command 
 	return SEMEL_OK;
 }
 
-/* ---- requirements -----------------------------------------------------------------------------
- */
+/* ---- requirements ---------------------------------------------------------------------------- */
 
 static const struct entry *excluded_by(const struct semel_args *args, const struct entry *entry)
 {
@@ -513,8 +510,7 @@ void semel_args_free(struct semel_args *args)
 	free(args);
 }
 
-/* ---- reading -----------------------------------------------------------------------------------
- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 const struct semel_command *semel_args_command(const struct semel_args *args)
 {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `semel bench`: the cost of Semel over the same work by hand, and whether it grows with a backlog.
- */
+/* `semel bench`: the cost of Semel over the same work by hand, and if it grows with a backlog. */
 #include "cli/plays/bench/bench.h"
 #include "base/buffer.h"
 #include "base/error.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `semel doctor`: checks everything that delivery depends on, and prints a remedy for each problem.
- */
+/* `semel doctor`: checks what delivery depends on, and prints a remedy for each problem. */
 #include "doctor/doctor.h"
 #include "base/buffer.h"
 #include "base/error.h"

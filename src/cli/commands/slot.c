@@ -60,7 +60,7 @@ static const char *slot_of(const struct semel_invocation *invocation)
 	return configured;
 }
 
-bool semel_slot_is_requested(const struct semel_invocation *invocation)
+static bool is_requested(const struct semel_invocation *invocation)
 {
 	return semel_args_flag(invocation->args, "cdc");
 }
@@ -68,15 +68,14 @@ bool semel_slot_is_requested(const struct semel_invocation *invocation)
 bool semel_slot_is_configured(const struct semel_invocation *invocation)
 {
 	const char *source = semel_section_text(&invocation->config->relay, "source");
-	return semel_slot_is_requested(invocation) ||
-	       (source != NULL && strcmp(source, "cdc") == 0);
+	return is_requested(invocation) || (source != NULL && strcmp(source, "cdc") == 0);
 }
 
 semel_status semel_slot_create(struct semel_invocation *invocation, FILE *output)
 {
 	const char *slot = slot_of(invocation);
 	struct semel_changes *changes = NULL;
-	if (!semel_slot_is_requested(invocation))
+	if (!is_requested(invocation))
 		return SEMEL_OK;
 	semel_status status = semel_changes_open(invocation->store, slot, semel_env_system(),
 						 &changes, &invocation->error);

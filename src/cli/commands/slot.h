@@ -21,10 +21,9 @@
 		.default_value = "semel", .help = "name of the replication slot, with cdc"         \
 	}
 
-/* --cdc was given; or also: the config file has a relay with this source. */
-bool semel_slot_is_requested(const struct semel_invocation *invocation);
+/* --cdc was given, or the config file has a relay with this source. */
 bool semel_slot_is_configured(const struct semel_invocation *invocation);
-/* Does nothing unless it is requested. Reports to output, unless that is NULL. */
+/* Does nothing without --cdc. Reports to output, unless that is NULL. */
 semel_status semel_slot_create(struct semel_invocation *invocation, FILE *output);
 /* Reports what is missing if it is configured, and creates nothing. */
 semel_status semel_slot_check(struct semel_invocation *invocation, semel_difference_callback report,

@@ -137,8 +137,7 @@ static void report_json(const struct semel_verify_report *report, struct semel_b
 			    semel_verify_is_clean(report) ? "true" : "false");
 }
 
-/* ---- text --------------------------------------------------------------------------------------
- */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 static void outbox_text(const struct semel_verify_report *report, struct semel_buffer *buffer)
 {

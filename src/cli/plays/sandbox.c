@@ -64,8 +64,7 @@ void semel_sandbox_remove(const char *folder)
 	nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* ---- children's environment -------------------------------------------------------------------
- */
+/* ---- children's environment ------------------------------------------------------------------ */
 
 /* NAME=value, unless there is no value. */
 static void set(struct semel_sandbox *sandbox, const char *name, const char *value, char **list,

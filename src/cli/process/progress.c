@@ -49,8 +49,7 @@ void semel_progress_show_of(const char *what, uint64_t count, uint64_t total)
 		count, what);
 }
 
-/* ---- a counter that is followed ---------------------------------------------------------------
- */
+/* ---- a counter that is followed -------------------------------------------------------------- */
 
 static struct ticker {
 	pthread_t thread;

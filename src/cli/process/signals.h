@@ -16,8 +16,7 @@ void semel_signals_expect(void);
  * When the grace period is over and the process is still there, it ends with 75. */
 void semel_signals_watch(void (*stop)(void *target), void *target, int64_t grace_ms);
 void semel_signals_forget(void);
-/* SIGHUP writes to this eventfd (one that does not block) from now on, until semel_signals_forget.
- */
+/* SIGHUP writes to this non-blocking eventfd from now on, until semel_signals_forget. */
 void semel_signals_watch_hangup(int event);
 
 /* Of every long-running command. */

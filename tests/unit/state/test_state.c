@@ -82,32 +82,6 @@ static void only_a_person_runs_again_what_is_dead(void **unused)
 	assert_false(leads(table, SEMEL_STATE_IN_DOUBT, SEMEL_STATE_CLAIMED));
 }
 
-static void what_the_rows_say_is_one_state(void **unused)
-{
-	const struct {
-		struct semel_state_facts facts;
-		enum semel_state state;
-	} cases[] = {
-		{ { 0 }, SEMEL_STATE_UNSEEN },
-		{ { .claimed = true }, SEMEL_STATE_CLAIMED },
-		{ { .processed = true, .parked = true }, SEMEL_STATE_DONE },
-		{ { .retrying = true }, SEMEL_STATE_RETRYING },
-		{ { .parked = true }, SEMEL_STATE_PARKED },
-		{ { .letter = SEMEL_DEAD_PENDING }, SEMEL_STATE_DEAD },
-		{ { .letter = SEMEL_DEAD_PENDING, .failed = true, .in_doubt = true },
-		  SEMEL_STATE_IN_DOUBT },
-		{ { .letter = SEMEL_DEAD_DISCARDED, .failed = true }, SEMEL_STATE_DISCARDED },
-		{ { .letter = SEMEL_DEAD_REPLAYED }, SEMEL_STATE_REPLAYED },
-		{ { .letter = SEMEL_DEAD_REPLAYED, .failed = true }, SEMEL_STATE_REPLAYED },
-		{ { .letter = SEMEL_DEAD_REPLAYED, .parked = true }, SEMEL_STATE_PARKED },
-		{ { .letter = SEMEL_DEAD_REPLAYED, .settled = true }, SEMEL_STATE_DONE },
-		{ { .failed = true }, SEMEL_STATE_EXPIRED },
-	};
-	(void)unused;
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-		assert_int_equal(semel_state_of(&cases[i].facts), cases[i].state);
-}
-
 static void a_letter_decides_which_copies_run(void **unused)
 {
 	const struct {
@@ -140,7 +114,6 @@ int main(void)
 		cmocka_unit_test(every_state_of_a_hold_is_reached_and_left),
 		cmocka_unit_test(no_row_stands_twice),
 		cmocka_unit_test(only_a_person_runs_again_what_is_dead),
-		cmocka_unit_test(what_the_rows_say_is_one_state),
 		cmocka_unit_test(a_letter_decides_which_copies_run),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/wake.h"
 #include "cli/arguments/admin_options.h"
+#include "cli/arguments/adopt.h"
 #include "cli/arguments/delivery_options.h"
 #include "cli/arguments/settings.h"
 #include "cli/commands/run/service.h"
@@ -20,11 +21,10 @@
 #include <unistd.h>
 
 #define SERVICES_MAX 256
-#define CONCLUDE_MS                                                                                \
-	4000 /* beyond the grace period: a service concludes what it has interrupted               \
-	      */
-#define IDLE_MS (INT64_C(3600) * 1000)
-#define WAIT_MS 100 /* for a service to end, between two checks for a signal */
+#define CONCLUDE_MS  4000 /* beyond the grace period: for what a service has interrupted */
+#define IDLE_MS      (INT64_C(3600) * 1000)
+#define SAMPLE_WIDTH 78
+#define WAIT_MS      100 /* for a service to end, between two checks for a signal */
 
 struct supervisor {
 	const char *config_path, *store, *broker;
@@ -425,11 +425,91 @@ static semel_status run_services(struct semel_invocation *invocation)
 	return status;
 }
 
+/* ---- the command ----------------------------------------------------------------------------- */
+
+/* A sentence, wrapped after "# ". */
+static void write_comment(struct semel_buffer *text, const char *indent, const char *sentence)
+{
+	size_t used = 0;
+
+	while (*sentence) {
+		size_t length = strcspn(sentence, " ");
+		if (used == 0 || used + 1 + length > SAMPLE_WIDTH) {
+			semel_buffer_printf(text, "%s%s#", used ? "\n" : "", indent);
+			used = strlen(indent) + 1;
+		}
+		semel_buffer_printf(text, " %.*s", (int)length, sentence);
+		used += 1 + length;
+		sentence += length + strspn(sentence + length, " ");
+	}
+	semel_buffer_string(text, "\n");
+}
+
+static const char *example_of(const struct semel_option *option)
+{
+	if (option->default_value)
+		return option->default_value;
+	if (option->kind == SEMEL_OPTION_FLAG)
+		return "true";
+	return option->argument ? option->argument : "…";
+}
+
+static void write_choices(struct semel_buffer *text, const char *indent,
+			  const struct semel_option *option)
+{
+	if (option->kind != SEMEL_OPTION_CHOICE)
+		return;
+	for (const struct semel_choice *choice = option->choices; choice->name; choice++)
+		semel_buffer_printf(text, "%s#   %s: %s\n", indent, choice->name, choice->meaning);
+}
+
+/* Commented out, with the default as the value. */
+static void write_keys(struct semel_buffer *text, const char *indent,
+		       const struct semel_option *options)
+{
+	for (; options->name; options++) {
+		if (options->command_line_only)
+			continue;
+		write_comment(text, indent, options->help ? options->help : options->name);
+		write_choices(text, indent, options);
+		semel_buffer_printf(text,
+				    options->kind == SEMEL_OPTION_MULTI ? "%s# %s: [\"%s\"]\n"
+									: "%s# %s: \"%s\"\n",
+				    indent, options->name, example_of(options));
+	}
+}
+
+/* A config file with every key and no other, explained and commented out: written from the tables
+ * by which config files are parsed. */
+static void write_sample(struct semel_buffer *text)
+{
+	semel_buffer_string(text,
+			    "# Config file of semel with every key. A key that is commented out "
+			    "shows its default,\n# or an example. Durations: 500ms, 30s, 5m, "
+			    "24h, 14d.\n\n"
+			    "store: sqlite:semel.db          # or postgres://app@db/shop\n"
+			    "broker: local:semel-broker.db   # or amqp://user@mq/\n\n"
+			    "# If present: run a relay.\nrelay:\n");
+	write_keys(text, "  ", semel_relay_rows);
+	semel_buffer_string(text, "\n# One entry for each subscription.\nsubscriptions:\n"
+				  "  - scope: audit\n    topics: [order.events]\n"
+				  "    exec: \"cat >>audit.log; echo >>audit.log\"\n");
+	write_keys(text, "    ", semel_consume_rows);
+	semel_buffer_string(text, "\n# If present: run the admin server.\nadmin:\n");
+	write_keys(text, "  ", semel_admin_rows);
+	semel_buffer_string(text,
+			    "\n# If present: rows of this table, in Debezium's layout, become "
+			    "events (postgres:// only).\n# adopt:\n");
+	write_keys(text, "  ", semel_adopt_rows);
+	semel_buffer_string(text, "\n# If present: old rows are pruned every hour.\nretention:\n");
+	write_keys(text, "  ", semel_retention_rows);
+}
+
 static semel_status run(struct semel_invocation *invocation)
 {
 	if (semel_args_flag(invocation->args, "sample")) {
 		struct semel_buffer sample = { 0 };
-		semel_config_sample(&sample);
+		write_sample(&sample);
 		fputs(sample.failed ? "" : sample.data, stdout);
 		semel_buffer_free(&sample);
 		return SEMEL_OK;

@@ -44,7 +44,7 @@ static void put_column(struct semel_buffer *text, const json_t *object, const ch
 		semel_buffer_string(text, "         -");
 }
 
-/* ---- sections ------------------------------------------------------------------------------- */
+/* ---- sections -------------------------------------------------------------------------------- */
 
 /* In the two largest units. */
 static void put_age(struct semel_buffer *text, long long seconds)

@@ -17,8 +17,7 @@ enum semel_bench_goal {
 	SEMEL_BENCH_BELOW     /* both values */
 };
 
-/* left and right: semel and the baseline in events per second; or at the small and the big backlog.
- */
+/* left and right: semel and the baseline in events per second, or the small and the big backlog. */
 struct semel_bench_row {
 	const char *name, *unit;
 	double left, right, ratio;

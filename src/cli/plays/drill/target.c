@@ -44,8 +44,7 @@ static void names_of(uint64_t id, struct semel_drill_names *names_out)
 			 names_out->name, semel_shop_subscriptions[i].scope);
 }
 
-/* Of the URL without its password. What a drill has left at another broker cannot be removed here.
- */
+/* Without the password. What a drill has left at another broker cannot be removed here. */
 static uint32_t hash_broker(const char *broker)
 {
 	char shown[512];

@@ -32,8 +32,7 @@ static void shop_dies_after_commit(struct semel_drill *drill, const struct semel
 			  1);
 }
 
-/* The URL of a broker at which nothing listens, of the same kind; the broker itself is not touched.
- */
+/* The URL of a broker of the same kind at which nothing listens. */
 static const char *unreachable_broker(const struct semel_drill *drill)
 {
 	const char *url = drill->target.own_broker;
