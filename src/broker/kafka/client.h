@@ -5,7 +5,7 @@
  * To change here: the configuration that the delivery guarantee depends on is set in client.c, and
  * no URL can override it. Only client.c decides that the connection is lost. Every file may make a
  * call; one that waits for an answer uses semel_kafka_call_deadline and semel_kafka_retry_call, so
- * that all calls have the same patience. */
+ * that all calls have the same time-out. */
 #ifndef SEMEL_BROKER_KAFKA_CLIENT_H
 #define SEMEL_BROKER_KAFKA_CLIENT_H
 

@@ -140,8 +140,8 @@ static rd_kafka_resp_err_t ask_delete_group(struct semel_kafka *kafka,
 	return err;
 }
 
-static rd_kafka_resp_err_t ask_delete_group_patiently(struct semel_kafka *kafka,
-						      rd_kafka_DeleteGroup_t *group)
+static rd_kafka_resp_err_t retry_delete_group(struct semel_kafka *kafka,
+					      rd_kafka_DeleteGroup_t *group)
 {
 	int64_t until_ms = semel_kafka_call_deadline(kafka);
 	rd_kafka_resp_err_t err;
@@ -159,10 +159,10 @@ static semel_status delete_group(struct semel_kafka *kafka, const char *scope, s
 	if (!group)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
 	int64_t until_ms = semel_steady_ms(kafka->env) + GROUP_MS;
-	rd_kafka_resp_err_t err = ask_delete_group_patiently(kafka, group);
+	rd_kafka_resp_err_t err = retry_delete_group(kafka, group);
 	while (err == RD_KAFKA_RESP_ERR_NON_EMPTY_GROUP && semel_steady_ms(kafka->env) < until_ms) {
 		semel_sleep_us(GROUP_PAUSE_US);
-		err = ask_delete_group_patiently(kafka, group);
+		err = retry_delete_group(kafka, group);
 	}
 	kafka->library->DeleteGroup_destroy(group);
 	if (!err || err == RD_KAFKA_RESP_ERR_GROUP_ID_NOT_FOUND)

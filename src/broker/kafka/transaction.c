@@ -28,7 +28,7 @@
 #define COMMIT_MS     1000
 #define SLICE_MS      200
 #define ABORT_MS      4000
-#define PATIENT_MS    30000
+#define STARTING_MS   30000
 
 /* ---- librdkafka's calls --------------------------------------------------------------------- */
 
@@ -156,7 +156,7 @@ static semel_status end_isolation(struct semel_kafka *kafka, semel_error *error)
 	kafka->isolating = kafka->single_record_batches = false;
 	semel_kafka_producer_free(kafka);
 	kafka->transaction.phase = SEMEL_KAFKA_TRANSACTION_STARTING;
-	kafka->transaction.until_ms = semel_steady_ms(kafka->env) + PATIENT_MS;
+	kafka->transaction.until_ms = semel_steady_ms(kafka->env) + STARTING_MS;
 	return semel_kafka_producer_make(kafka, error);
 }
 
@@ -405,7 +405,7 @@ static semel_status replace_producer(struct semel_kafka *kafka, semel_error *err
 	transaction->faulty = NULL;
 	kafka->isolating = kafka->single_record_batches = true;
 	transaction->phase = SEMEL_KAFKA_TRANSACTION_STARTING;
-	transaction->until_ms = semel_steady_ms(kafka->env) + PATIENT_MS;
+	transaction->until_ms = semel_steady_ms(kafka->env) + STARTING_MS;
 	return semel_kafka_producer_make(kafka, error);
 }
 

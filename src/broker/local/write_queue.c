@@ -87,9 +87,9 @@ bool semel_local_write_queue_enter(struct semel_local *local)
 {
 	if (local->queue_fd < 0)
 		return false;
-	bool patient = semel_steady_ms(local->env) >= local->queue_skip_until_ms;
+	bool may_wait = semel_steady_ms(local->env) >= local->queue_skip_until_ms;
 	for (int count = 0; flock(local->queue_fd, LOCK_EX | LOCK_NB) != 0; count++) {
-		if (!patient)
+		if (!may_wait)
 			return false;
 		if (sleep_before(count) < local->settings.busy_timeout_ms / 2)
 			continue;

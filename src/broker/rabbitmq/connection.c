@@ -321,13 +321,13 @@ static semel_status make_socket(struct semel_rabbit *rabbit, amqp_socket_t **soc
 static semel_status open_socket(struct semel_rabbit *rabbit, semel_error *error)
 {
 	const struct semel_rabbit_settings *settings = &rabbit->settings;
-	struct timeval patience = { .tv_sec = CONNECT_TIMEOUT_S };
+	struct timeval timeout = { .tv_sec = CONNECT_TIMEOUT_S };
 	amqp_socket_t *socket = NULL;
 	semel_status status = make_socket(rabbit, &socket, error);
 	if (status != SEMEL_OK)
 		return status;
 	int code = rabbit->library->socket_open_noblock(socket, settings->host, settings->port,
-							&patience);
+							&timeout);
 	rabbit->tls_session = settings->tls ? take_session() : NULL;
 	if (code == AMQP_STATUS_OK && settings->tls && !rabbit->tls_session)
 		return semel_error_set(error, SEMEL_INTERNAL,
@@ -461,13 +461,13 @@ static semel_status await_acks(struct semel_rabbit *rabbit)
 /* A broker that blocks the connection would not read the request to close it. */
 void semel_rabbit_disconnect(struct semel_rabbit *rabbit)
 {
-	struct timeval patience = { .tv_sec = CLOSE_TIMEOUT_S };
+	struct timeval timeout = { .tv_sec = CLOSE_TIMEOUT_S };
 	if (rabbit->wake) {
 		semel_wake_unwatch_fd(rabbit->wake, rabbit->fd);
 		semel_wake_unwatch_fd(rabbit->wake, rabbit->ready_fd);
 	}
 	if (rabbit->connection && !rabbit->lost && !rabbit->blocked[0]) {
-		rabbit->library->set_rpc_timeout(rabbit->connection, &patience);
+		rabbit->library->set_rpc_timeout(rabbit->connection, &timeout);
 		if (await_acks(rabbit) == SEMEL_OK)
 			(void)rabbit->library->connection_close(rabbit->connection,
 								AMQP_REPLY_SUCCESS);

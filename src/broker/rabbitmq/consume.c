@@ -6,7 +6,7 @@
  * - At most prefetch deliveries are fetched and unacked, whatever the broker sent ahead.
  * - A delivery's tag names its queue (8 bits), the opening of that queue (16) and the broker's tag.
  * - When a binding is deleted, or disappears with its exchange, the consumer is not informed: the
- *   queue stays, its consumer is well, and events miss it. So a consumer declares the bindings of
+ *   queue and its consumer stay, and events miss it. So a consumer declares the bindings of
  *   its subscription again from time to time; where they exist, that changes nothing.
  */
 #include "base/error.h"

@@ -19,7 +19,7 @@
 #define FETCH_MS     5000
 #define BODY_MAX     (16 * 1024 * 1024)
 #define TEXT_SIZE    1024
-#define LIMIT_HIGH   1000 /* deliveries; a limit above is never reached by an honest consumer */
+#define LIMIT_HIGH   1000 /* deliveries; a limit above is never reached by a working consumer */
 #define OLDEST_MAJOR 3
 #define OLDEST_MINOR 10
 

@@ -481,7 +481,7 @@ static int64_t idle_max_ms(const struct semel_rabbit *rabbit)
 }
 
 /* A reader is not informed that the replica of its node was removed, or did not come back: nothing
- * arrives any more, and the connection is well. After a silence of some heartbeats another reader
+ * arrives any more, and the connection works. After a silence of some heartbeats another reader
  * probes the stream: it is refused, or it finds what does not arrive here. What it finds may just
  * have been on its way, so it probes twice. */
 semel_status semel_rabbit_stream_check(struct semel_rabbit *rabbit, uint32_t at, semel_error *error)
