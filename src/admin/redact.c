@@ -159,22 +159,13 @@ const char *semel_redaction_error(const struct semel_redaction *redaction, semel
 
 /* ---- the event ------------------------------------------------------------------------------- */
 
-static bool is_container(struct semel_text json, semel_byte first)
-{
-	size_t at = 0;
-
-	while (at < json.length && (json.data[at] == ' ' || json.data[at] == '\t' ||
-				    json.data[at] == '\r' || json.data[at] == '\n'))
-		at++;
-	return at < json.length && json.data[at] == first;
-}
-
 /* In a payload that is not declared as JSON a bare number or string may be anything. */
 static bool can_be_followed(const struct semel_event *event)
 {
-	return semel_json_is_valid(event->payload) &&
-	       (semel_event_is_json(event) || is_container(event->payload, '{') ||
-		is_container(event->payload, '['));
+	if (!semel_json_is_valid(event->payload))
+		return false;
+	char first = semel_json_first(event->payload);
+	return semel_event_is_json(event) || first == '{' || first == '[';
 }
 
 static void hide_payload(const struct semel_redaction *redaction, struct hiding *hiding,
@@ -199,7 +190,7 @@ static void hide_headers(const struct semel_redaction *redaction, struct hiding 
 {
 	if (!event->headers.data || event->headers.length == 0 || redaction->headers.count == 0)
 		return;
-	if (semel_json_is_valid(event->headers) && is_container(event->headers, '{')) {
+	if (semel_json_is_valid(event->headers) && semel_json_first(event->headers) == '{') {
 		if (!semel_mask_apply(&redaction->headers, event->headers, compare_hidden, hiding,
 				      &hiding->headers))
 			hiding->failed = true;

@@ -119,15 +119,6 @@ static semel_status read_member(struct reading *reading, struct semel_text name,
 		(int)(name.length < 40 ? name.length : 40), semel_text_shown(name));
 }
 
-/* json is valid. */
-static bool is_object(struct semel_text json)
-{
-	size_t at = 0;
-	while (at < json.length && strchr(" \t\r\n", json.data[at]))
-		at++;
-	return at < json.length && json.data[at] == '{';
-}
-
 semel_status semel_replay_request_read(struct semel_text body, struct semel_arena *arena,
 				       struct semel_replay_plan *plan, semel_error *error)
 {
@@ -141,7 +132,7 @@ semel_status semel_replay_request_read(struct semel_text body, struct semel_aren
 				       SEMEL_REPLAY_REQUEST_MAX);
 	if (body.length == 0)
 		body = SEMEL_TEXT("{}");
-	if (!semel_json_is_valid(body) || !is_object(body))
+	if (!semel_json_is_valid(body) || semel_json_first(body) != '{')
 		return semel_error_set(error, SEMEL_USAGE, "the body must be a JSON object");
 	struct semel_json_walk walk = semel_json_walk(body);
 	while (semel_json_next(&walk, &name, &value)) {

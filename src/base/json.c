@@ -311,6 +311,14 @@ static const char *pass_blanks(const char *at, const char *end)
 	return at;
 }
 
+char semel_json_first(struct semel_text json)
+{
+	size_t at = 0;
+	while (at < json.length && is_blank(json.data[at]))
+		at++;
+	return at < json.length ? (char)json.data[at] : '\0';
+}
+
 static const char *pass_string(const char *at, const char *end)
 {
 	for (at++; at < end && *at != '"'; at++)

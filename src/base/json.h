@@ -16,6 +16,9 @@ bool semel_json_is_valid(struct semel_text text);
 /* Where semel_json_is_valid stopped: the offset of the first byte that cannot be right. */
 size_t semel_json_error_at(struct semel_text text);
 
+/* The first character of the value, which is valid JSON: '{' of an object, '[' of an array. */
+char semel_json_first(struct semel_text json);
+
 /* The members of an object, in place and in order. object must be valid JSON; anything but an
  * object has no members. name and value are the raw tokens, with quotes and escapes; no NUL
  * follows. */

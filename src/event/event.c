@@ -271,14 +271,6 @@ static semel_status check_header(struct semel_text name_token, struct semel_text
 	return SEMEL_OK;
 }
 
-static bool is_object(struct semel_text json)
-{
-	for (size_t i = 0; i < json.length; i++)
-		if (!strchr(" \t\r\n", json.data[i]))
-			return json.data[i] == '{';
-	return false;
-}
-
 static semel_status check_headers(struct semel_text headers, struct semel_arena *arena,
 				  semel_error *error)
 {
@@ -292,7 +284,7 @@ static semel_status check_headers(struct semel_text headers, struct semel_arena 
 				       "headers are not valid JSON at byte %zu: give an object "
 				       "such as {\"tenantId\":\"42\"}",
 				       semel_json_error_at(headers));
-	if (!is_object(headers))
+	if (semel_json_first(headers) != '{')
 		return semel_error_set(error, SEMEL_INVALID,
 				       "headers are not a JSON object: give one such as "
 				       "{\"tenantId\":\"42\"}");
@@ -446,7 +438,7 @@ semel_status semel_event_check(const struct semel_event *event, semel_error *err
 	status = semel_event_check_storable("content type", event->content_type, error);
 	if (status != SEMEL_OK)
 		return status;
-	if (!semel_json_is_valid(event->headers) || !is_object(event->headers))
+	if (!semel_json_is_valid(event->headers) || semel_json_first(event->headers) != '{')
 		return semel_error_set(error, SEMEL_CONTRACT,
 				       "the event's headers are not a JSON object");
 	if (!event->payload.data)

@@ -295,6 +295,14 @@ static void setting_a_member_leaves_the_others_untouched(void **state)
 		"{}");
 }
 
+static void the_first_character_says_what_a_value_is(void **state)
+{
+	(void)state;
+	assert_int_equal(semel_json_first(SEMEL_TEXT(" \t\r\n{\"a\":[]}")), '{');
+	assert_int_equal(semel_json_first(SEMEL_TEXT("[{}]")), '[');
+	assert_int_equal(semel_json_first(SEMEL_TEXT("\"{\"")), '"');
+}
+
 /* Whatever the tree says, the walk says too. */
 static void the_walk_finds_what_jansson_finds(void **state)
 {
@@ -341,6 +349,7 @@ int main(void)
 		cmocka_unit_test(it_agrees_with_jansson),
 		cmocka_unit_test(a_member_is_found_by_its_meaning),
 		cmocka_unit_test(setting_a_member_leaves_the_others_untouched),
+		cmocka_unit_test(the_first_character_says_what_a_value_is),
 		cmocka_unit_test(the_walk_finds_what_jansson_finds),
 	};
 	return cmocka_run_group_tests(tests, make, drop);
