@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inbox of a store: the claims that prevent that an event is processed twice in a scope, the
+/* The inbox of a store: the claims, by which an event is processed once in a scope, the
  * effects of SQL handlers, and how far a scope has read a log of the broker.
  *
  * Thread: that of the store. Ownership: results are filled in by value, or read into the caller's
@@ -80,7 +80,7 @@ typedef semel_status semel_inbox_change_fn(semel_tx tx, const struct semel_inbox
  * the claim is unfinished and that owner's. */
 typedef semel_status semel_inbox_forget_fn(semel_tx tx, const struct semel_inbox_claim *claim,
 					   semel_error *error);
-/* Longer leases for the claims of this owner that are not finished. */
+/* Extends the leases of this owner's unfinished claims. */
 typedef semel_status semel_inbox_renew_fn(semel_store *store, const char *owner,
 					  int64_t lease_until_ms, semel_error *error);
 /* Was it settled in this scope: processed, failed or a dead letter of any status? */

@@ -185,8 +185,8 @@ struct semel_lane_marks {
 /* One transaction: checks the fence, applies the marks, moves the low mark and renews the lease.
  * LEASE_LOST: nothing was done. NOT_FINISHED: neither, because a refused row came through the
  * change stream and is not visible yet; repeat the call later. A FAILED mark of an event whose dead
- * letter was REPLAYED returns to that entry. PUBLISHED of an exception lets the next one of its
- * aggregate go. */
+ * letter was REPLAYED returns to that entry. PUBLISHED of an exception makes the next one of its
+ * aggregate due. */
 typedef semel_status semel_outbox_mark_fn(semel_store *store, struct semel_lease *lease,
 					  const struct semel_mark_batch *batch, semel_error *error);
 /* Optional. The same for several, a lane more than once with the same low_seq, in one transaction:
@@ -226,7 +226,7 @@ typedef semel_status semel_outbox_select_fn(semel_store *store,
 					    semel_error *error);
 typedef semel_status semel_outbox_each_fn(semel_store *store, semel_id_visitor visit, void *user,
 					  semel_error *error);
-/* The topics of the newest events, some thousands, each once. Cheap, whatever is kept. */
+/* The topics of the newest events, some thousands, each once. Cheap, however much is retained. */
 typedef semel_status semel_outbox_topics_each_fn(semel_store *store, semel_text_visitor visit,
 						 void *user, semel_error *error);
 /* Ids in ascending byte order, and the key that a binding is compared with. */

@@ -20,10 +20,10 @@
 
 #define LEASE_COLUMNS "lane, epoch, owner, " SEMEL_PG_MS("expires_at")
 /* A low mark above every number that was drawn is from before the numbers went back: a copy of the
- * tables without their sequence (logical replication copies none). Nothing it says is true. One
- * under a sequence that has another file may be, too: it was restarted, and has come far since. Or
- * the tables come from a dump: what was sent without marks is not sent again; the marks tell the
- * rest. */
+ * tables without their sequence (logical replication copies none). It is not believed. One under a
+ * sequence that has another file may be from before, too: the sequence was restarted, and has
+ * passed it since. Or the tables come from a dump: what was sent without marks is not sent again;
+ * the marks tell the rest. */
 #define NUMBERS           "pg_relation_filenode('semel_outbox_seq')"
 #define IS_ABOVE_ALL(low) low " > (SELECT last_value FROM semel_outbox_seq)"
 #define HAS_OTHER_FILE    "coalesce(numbers <> " NUMBERS ", false)"
@@ -87,7 +87,7 @@ static const struct semel_pg_statement sequence_cache = {
 static const struct semel_pg_statement commit_times = {
 	"read the server's settings", "SELECT current_setting('track_commit_timestamp') = 'on'"
 };
-/* Those whose time ran out a while ago are forgotten on the way. */
+/* Rows that expired a while ago are removed as well. */
 static const struct semel_pg_statement join_group = {
 	"join the relay group",
 	"WITH gone AS (DELETE FROM semel_relay WHERE expires_at < $2::timestamptz - interval '1 "
@@ -115,7 +115,7 @@ static const char relay_settings[] =
 static const struct semel_pg_statement server_time = { "read the server's clock",
 						       "SELECT " SEMEL_PG_MS("clock_timestamp()") };
 
-/* doubt_ms: by so much the difference may be wrong, since the answer took its time. */
+/* doubt_ms: how far the difference may be wrong, since the answer took time. */
 static void apply_offset(struct semel_pg_store *store, int64_t clock_offset_ms, int64_t doubt_ms)
 {
 	int64_t before_ms = store->clock_offset_ms;

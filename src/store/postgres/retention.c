@@ -172,8 +172,8 @@ static semel_status delete_span(struct semel_pg_store *store, int64_t cutoff_ms,
 	return status;
 }
 
-/* A whole span without anything old is where the lane's past ends: the millions behind it need not
- * be read. An old row that was written after them goes when they do. */
+/* A whole span without anything old is the end of what is old in the lane: the millions of rows
+ * behind it need not be read. An old row that was written after them goes when they do. */
 static semel_status prune_outbox(struct semel_pg_store *store,
 				 const struct semel_retention_cutoffs *cutoffs,
 				 struct semel_prune_counts *counts, bool *done_out,
