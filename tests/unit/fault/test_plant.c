@@ -7,7 +7,7 @@ static const bool planted_in_shipped_code = SEMEL_PLANTED("ack-before-commit");
 #undef SEMEL_FAULT_PLANT_H
 #undef SEMEL_PLANTED
 #define SEMEL_PLANT_BUGS
-#include "fault/plant.h" // NOLINT(readability-duplicate-include): here with the bugs in
+#include "fault/plant.h" // again, with the bugs in
 
 #include <setjmp.h>
 #include <stdarg.h>
