@@ -33,7 +33,7 @@ class Stream:
         """A relay in the background; what it says is in .log(). lease: a short one where another relay is to take over;
         else it is none that a slow machine could make it lose, and so repeat what it has sent."""
         self.relays += 1
-        path = self.semel.folder / f"relay-{self.relays}.log"
+        path = self.semel.folder / f"relay-{self.slot}-{self.relays}.log"
         with open(path, "w") as said:
             child = self.semel.spawn(*self.words("--lease", lease, *more), stderr=said, env=env)
         child.log = path.read_text
