@@ -29,7 +29,7 @@ struct semel_pg_previous {
 static void remember(struct entry *entry, uint64_t hash, const struct semel_outbox_row *row)
 {
 	entry->length = 0;
-	if (row->event.id.length > ID_MAX)
+	if (row->event.id.length == 0 || row->event.id.length > ID_MAX)
 		return;
 	entry->hash = hash;
 	entry->seq = row->seq;

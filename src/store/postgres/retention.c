@@ -24,7 +24,7 @@
 
 #define ONLY(sql)                                                                                  \
 	{                                                                                          \
-		[SEMEL_SQL_POSTGRES] = sql                                                         \
+		[SEMEL_SQL_POSTGRES] = (sql)                                                       \
 	}
 #define COMMITTED_AT SEMEL_PG_COMMITTED_AT("o")
 

@@ -58,7 +58,7 @@ struct semel_sql_statement {
 /* One text for all dialects. */
 #define SEMEL_SQL_SAME(same)                                                                       \
 	{                                                                                          \
-		[SEMEL_SQL_SQLITE] = same, [SEMEL_SQL_POSTGRES] = same                             \
+		[SEMEL_SQL_SQLITE] = (same), [SEMEL_SQL_POSTGRES] = (same)                         \
 	}
 /* TEXT(ms, for_update): ms("column") is how a time is selected, for_update what locks the rows. */
 #define SEMEL_SQL_EACH(TEXT)                                                                       \

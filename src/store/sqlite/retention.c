@@ -17,7 +17,7 @@
 
 #define ONLY(sql)                                                                                  \
 	{                                                                                          \
-		[SEMEL_SQL_SQLITE] = sql                                                           \
+		[SEMEL_SQL_SQLITE] = (sql)                                                         \
 	}
 #define CREATED_AT_NORMAL "strftime('%Y-%m-%dT%H:%M:%fZ', created_at)"
 #define OLD_IN_SPAN       "seq > ?2 AND seq <= ?3 AND committed_at < ?1"
