@@ -193,9 +193,12 @@ semel_status semel_consumer_handle(semel_consumer *consumer, semel_handler handl
 {
 	if (!handler)
 		return semel_error_set(error, SEMEL_INVALID, "the handler is NULL");
+	semel_status status = choose_kind(consumer, SEMEL_HANDLER_FUNCTION, error);
+	if (status != SEMEL_OK)
+		return status;
 	consumer->handler.function = handler;
 	consumer->handler.user = user;
-	return choose_kind(consumer, SEMEL_HANDLER_FUNCTION, error);
+	return SEMEL_OK;
 }
 
 semel_status semel_consumer_use_sql(semel_consumer *consumer, const char *const *statements,

@@ -31,7 +31,8 @@ struct semel_dispatch {
 	int64_t fetch_at_ms;         /* steady: not before, after a rewind */
 };
 
-semel_status semel_dispatch_open(struct semel_consumer *consumer, semel_error *error)
+static semel_status start(struct semel_consumer *consumer, struct semel_dispatch *dispatch,
+			  semel_error *error)
 {
 	const struct semel_consumer_handler *handler = &consumer->handler;
 	uint32_t concurrency = consumer->config.options.concurrency;
@@ -42,11 +43,7 @@ semel_status semel_dispatch_open(struct semel_consumer *consumer, semel_error *e
 		.scope = semel_text_string(consumer->config.scope),
 		.passed = (const char *const *)handler->passed,
 	};
-	struct semel_dispatch *dispatch = calloc(1, sizeof *dispatch);
-	if (!dispatch)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the handlers");
 
-	consumer->dispatch = dispatch;
 	dispatch->fetched = semel_arena_new(ARENA_BLOCK);
 	if (!dispatch->fetched ||
 	    !semel_task_table_init(&dispatch->table, capacity > TASKS_MIN ? capacity : TASKS_MIN))
@@ -57,6 +54,18 @@ semel_status semel_dispatch_open(struct semel_consumer *consumer, semel_error *e
 		return status;
 	semel_wake_watch_fd(consumer->wake, semel_worker_pool_fd(dispatch->calls.pool));
 	return SEMEL_OK;
+}
+
+/* All of it or nothing, so that it can be called again after an outage. */
+semel_status semel_dispatch_open(struct semel_consumer *consumer, semel_error *error)
+{
+	consumer->dispatch = calloc(1, sizeof *consumer->dispatch);
+	if (!consumer->dispatch)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the handlers");
+	semel_status status = start(consumer, consumer->dispatch, error);
+	if (status != SEMEL_OK)
+		semel_dispatch_close(consumer);
+	return status;
 }
 
 void semel_dispatch_close(struct semel_consumer *consumer)

@@ -409,6 +409,8 @@ static semel_status run_batch(struct publishing *publishing)
 	batch->arena = semel_arena_new(CHUNK_BYTES / 16);
 	if (batch->arena)
 		status = write_batch(batch);
+	else
+		semel_error_set(&publishing->invocation->error, status, "no memory");
 	semel_arena_free(batch->arena);
 	semel_buffer_free(&batch->lines.line);
 	semel_buffer_free(&batch->ids);

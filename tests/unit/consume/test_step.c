@@ -105,6 +105,24 @@ static void an_hour_of_delays_passes_in_a_moment(void **state)
 	semel_consumer_close(consumer);
 }
 
+static void a_second_handler_is_refused_and_the_first_one_stays(void **state)
+{
+	struct world *world = world_of(state);
+	char id[SEMEL_ID_SIZE];
+	uint32_t attempt = 0, other = 0;
+
+	clock_ms = semel_now_ms(semel_env_system());
+	world_publish(world, "o-1", "a", id);
+	relay_all(world);
+	semel_consumer *consumer = open_consumer(world, try_later, &attempt);
+	assert_int_equal(semel_consumer_handle(consumer, try_later, &other, &world->error),
+			 SEMEL_INVALID);
+	step_until_idle(world, consumer);
+	assert_int_equal(attempt, 2);
+	assert_int_equal(other, 0);
+	semel_consumer_close(consumer);
+}
+
 static void note_point(enum semel_failpoint point, void *user)
 {
 	bool *seen = user;
@@ -138,6 +156,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(an_hour_of_delays_passes_in_a_moment, world_begin,
 						world_end),
+		cmocka_unit_test_setup_teardown(a_second_handler_is_refused_and_the_first_one_stays,
+						world_begin, world_end),
 		cmocka_unit_test_setup_teardown(whoever_watches_the_failpoints_is_told_of_every_hit,
 						world_begin, world_end),
 	};
