@@ -85,7 +85,7 @@ MIXES = (
 )
 LONGEST = (OUTAGES, SOME_OUTAGES, MATRIX)  # begun first, so that no single one is left at the end
 # Where no real Kafka can be had: what of it can be shown on one that is played.
-PLAYED = ("sqlite+kafka-mock", [ROWS])
+PLAYED = ("sqlite+kafka-mock", ROWS)
 
 
 def kinds_of(mix):
