@@ -41,9 +41,9 @@ typedef struct semel_dead_letter {
 	uint64_t payload_size; /* bytes of the event's payload, also where it was not read */
 } semel_dead_letter;
 
-typedef void (*semel_dead_letter_seen)(const semel_dead_letter *entry, void *user);
+typedef void (*semel_dead_letter_visitor)(const semel_dead_letter *entry, void *user);
 
-typedef struct semel_dead_filter {
+typedef struct semel_dead_letter_filter {
 	uint32_t limit; /* 0: 20 */
 	semel_dead_status status;
 	const char *scope;          /* NULL: all */
@@ -51,16 +51,15 @@ typedef struct semel_dead_filter {
 	int64_t since_ms, until_ms; /* of the failure; 0: no bound; until is exclusive */
 	const char
 		*after; /* entry id: only what comes behind it in the list; NULL: from the start */
-} semel_dead_filter;
+} semel_dead_letter_filter;
 
 /* Oldest failure first. */
-SEMEL_API SEMEL_MUST_CHECK semel_status semel_dead_letter_list(semel_store *store,
-							       const semel_dead_filter *filter,
-							       semel_dead_letter_seen seen,
-							       void *user, semel_error *error);
+SEMEL_API SEMEL_MUST_CHECK semel_status
+semel_dead_letter_list(semel_store *store, const semel_dead_letter_filter *filter,
+		       semel_dead_letter_visitor visit, void *user, semel_error *error);
 SEMEL_API SEMEL_MUST_CHECK semel_status semel_dead_letter_get(semel_store *store,
 							      const char *entry_id,
-							      semel_dead_letter_seen seen,
+							      semel_dead_letter_visitor visit,
 							      void *user, semel_error *error);
 /* Of the pending ones. */
 SEMEL_API SEMEL_MUST_CHECK semel_status semel_dead_letter_count(semel_store *store,

@@ -354,7 +354,7 @@ static semel_status copy_options(struct semel_admin *admin,
 	    !admin->context.dashboard || !admin->token_file != !options->token_file)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the admin server");
 	semel_status status =
-		semel_redaction_make(options->redact, &admin->context.redaction, error);
+		semel_redaction_new(options->redact, &admin->context.redaction, error);
 	if (status != SEMEL_OK)
 		return status;
 	return semel_listen_parse(options->listen, &admin->listen, error);

@@ -24,7 +24,7 @@
 #define ADDRESSES_MAX 8192
 #define RECENT_PART   8  /* of the recent connections this part is forgotten every second */
 #define QUOTA_PART    10 /* of the capacity: one address may have this without being preferred */
-#define SCARCE_PART   4  /* the last quarter is for connections without a response yet */
+#define RESERVED_PART 4  /* the last quarter is for connections without a response yet */
 
 /* An IPv4 address as IPv6 writes it; of an IPv6 address the first 64 bits: one site has them all.
  */
@@ -224,7 +224,7 @@ static void evict_one(struct semel_connections *connections, const struct addres
 
 	for (struct connection *one = connections->first; one; one = one->next)
 		fresh += is_evictable(one, of) && is_fresh(one, search.now_ms);
-	search.spare_fresh = fresh <= capacity / SCARCE_PART;
+	search.spare_fresh = fresh <= capacity / RESERVED_PART;
 	for (struct connection *one = connections->first; one; one = one->next)
 		if (one != newcomer && is_evictable(one, of) &&
 		    (!worst || !precedes(&search, worst, one)))
@@ -390,7 +390,7 @@ void semel_connection_trust(struct semel_connections *connections,
 	pthread_mutex_unlock(&connections->mutex);
 }
 
-bool semel_connection_may_wait(struct semel_connections *connections,
+bool semel_connection_can_wait(struct semel_connections *connections,
 			       struct MHD_Connection *connection)
 {
 	struct connection *found = lock_connection(connections, connection);
@@ -410,10 +410,11 @@ bool semel_connection_is_last_response(struct semel_connections *connections,
 
 	if (!found)
 		return true;
-	bool scarce = connections->count > options->count_max - options->count_max / SCARCE_PART ||
-		      found->address->count >
-			      options->per_address_max - options->per_address_max / SCARCE_PART;
-	bool last = found->requests >= options->requests_max || (scarce && !found->trusted);
+	bool nearly_full =
+		connections->count > options->count_max - options->count_max / RESERVED_PART ||
+		found->address->count >
+			options->per_address_max - options->per_address_max / RESERVED_PART;
+	bool last = found->requests >= options->requests_max || (nearly_full && !found->trusted);
 	pthread_mutex_unlock(&connections->mutex);
 	return last;
 }

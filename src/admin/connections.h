@@ -70,7 +70,7 @@ void semel_connection_move(struct semel_connections *connections, struct MHD_Con
 void semel_connection_trust(struct semel_connections *connections,
 			    struct MHD_Connection *connection, bool trusted);
 /* False: this address has as many requests waiting as it may have. */
-bool semel_connection_may_wait(struct semel_connections *connections,
+bool semel_connection_can_wait(struct semel_connections *connections,
 			       struct MHD_Connection *connection);
 /* The connection ends with this response: it has had its requests, or capacity is scarce. */
 bool semel_connection_is_last_response(struct semel_connections *connections,

@@ -49,13 +49,13 @@ static semel_status read_time(struct semel_admin_request *request, const char *n
 }
 
 static semel_status read_filter(struct semel_admin_request *request, int64_t fallback,
-				semel_dead_filter *filter_out, semel_error *error)
+				semel_dead_letter_filter *filter_out, semel_error *error)
 {
 	int64_t limit = 0;
 	semel_status status = semel_admin_request_number(
 		request, "limit", (struct semel_range){ 1, LIMIT_MAX, fallback }, &limit, error);
 
-	*filter_out = (semel_dead_filter){
+	*filter_out = (semel_dead_letter_filter){
 		.limit = (uint32_t)limit,
 		.scope = semel_http_query(request->http, "scope"),
 		.type = semel_http_query(request->http, "type"),
@@ -93,7 +93,7 @@ struct listing {
 	semel_error *error;
 };
 
-static size_t room_of(const struct listing *listing)
+static size_t bytes_left(const struct listing *listing)
 {
 	size_t used = semel_admin_request_body(listing->request)->length + LIST_ENDS;
 
@@ -114,8 +114,8 @@ static void render_whole(const semel_dead_letter *letter, void *user)
 {
 	struct listing *listing = user;
 
-	render(listing, letter, listing->payloads && letter->payload_size <= room_of(listing));
-	if (listing->payloads && listing->entry.length > room_of(listing))
+	render(listing, letter, listing->payloads && letter->payload_size <= bytes_left(listing));
+	if (listing->payloads && listing->entry.length > bytes_left(listing))
 		render(listing, letter, false); /* its JSON form is longer */
 }
 
@@ -133,7 +133,7 @@ static void render_brief(struct listing *listing, const semel_dead_letter *lette
 
 static bool needs_whole(const struct listing *listing, const semel_dead_letter *letter)
 {
-	if (listing->payloads && letter->payload_size <= room_of(listing))
+	if (listing->payloads && letter->payload_size <= bytes_left(listing))
 		return true;
 	return listing->request->context->redaction && letter->payload_size <= REDACTED_MAX;
 }
@@ -160,7 +160,7 @@ static void append_entry(const semel_dead_letter *letter, void *user)
 	if (listing->status != SEMEL_OK || listing->ended)
 		return;
 	render_entry(listing, letter);
-	listing->ended = listing->count > 0 && listing->entry.length > room_of(listing);
+	listing->ended = listing->count > 0 && listing->entry.length > bytes_left(listing);
 	if (listing->status != SEMEL_OK || listing->ended)
 		return;
 	semel_buffer_string(body, listing->count++ ? ",\n " : "");
@@ -177,7 +177,7 @@ static void append_encoded(struct semel_buffer *link, const char *value)
 }
 
 /* The next page: the same query, after the last entry. */
-static void write_next_link(const struct listing *listing, const semel_dead_filter *filter)
+static void write_next_link(const struct listing *listing, const semel_dead_letter_filter *filter)
 {
 	static const char *const names[] = {
 		"status", "scope", "type", "since", "until", "payload"
@@ -214,7 +214,8 @@ static void ignore(const semel_dead_letter *letter, void *user)
 }
 
 /* After an entry that does not exist the list is empty, which would be taken for its end. */
-static semel_status check_after(const struct listing *listing, const semel_dead_filter *filter)
+static semel_status check_after(const struct listing *listing,
+				const semel_dead_letter_filter *filter)
 {
 	if (filter->after == NULL || listing->count > 0 || listing->status != SEMEL_OK)
 		return SEMEL_OK;
@@ -228,7 +229,7 @@ static semel_status check_after(const struct listing *listing, const semel_dead_
 			       filter->after);
 }
 
-static semel_status list_letters(struct listing *listing, const semel_dead_filter *filter)
+static semel_status list_letters(struct listing *listing, const semel_dead_letter_filter *filter)
 {
 	struct semel_admin_request *request = listing->request;
 	bool reads_whole = listing->payloads || request->context->redaction;
@@ -254,7 +255,7 @@ unlock:
 semel_status semel_serve_dead_list(struct semel_admin_request *request, semel_error *error)
 {
 	struct listing listing = { .request = request, .error = error };
-	semel_dead_filter filter;
+	semel_dead_letter_filter filter;
 	semel_status status = read_payload_flag(request, &listing.payloads, error);
 
 	if (status != SEMEL_OK)
@@ -381,7 +382,7 @@ static void select_entry(const semel_dead_letter *letter, void *user)
 static semel_status select_pending(struct semel_admin_request *request, struct selected *selected,
 				   semel_error *error)
 {
-	semel_dead_filter filter;
+	semel_dead_letter_filter filter;
 	semel_status status = read_filter(request, LIMIT_MAX, &filter, error);
 
 	if (status != SEMEL_OK)

@@ -330,7 +330,7 @@ static enum MHD_Result submit(struct semel_http *http, struct exchange *exchange
 
 	exchange->submitted = true;
 	exchange->job.run = serve_exchange;
-	bool may_wait = semel_connection_may_wait(http->connections, connection);
+	bool may_wait = semel_connection_can_wait(http->connections, connection);
 	semel_connection_move(http->connections, connection, SEMEL_CONNECTION_WAITS, 0);
 	http->library->suspend_connection(connection);
 	if (!may_wait || !semel_worker_pool_submit(http->workers, &exchange->job)) {

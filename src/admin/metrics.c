@@ -52,8 +52,8 @@ static semel_status set_outbox(struct semel_admin_request *request, semel_error 
 static semel_status set_dead_letters(struct semel_admin_request *request, semel_error *error)
 {
 	const struct semel_store_driver *driver = request->store->driver;
-	const semel_dead_filter oldest = { .status = SEMEL_DEAD_PENDING, .limit = 1 };
-	struct semel_dead_entry entry = { .failed_at_ms = 0 };
+	const semel_dead_letter_filter oldest = { .status = SEMEL_DEAD_PENDING, .limit = 1 };
+	struct semel_dead_letter_row entry = { .failed_at_ms = 0 };
 	uint64_t pending = 0;
 	uint32_t count = 0;
 	semel_status status = driver->dead_letters->count(request->store, NULL, &pending, error);

@@ -259,7 +259,7 @@ static long read_entity(const unsigned char **at, const unsigned char *end)
 	return number;
 }
 
-/* Into out, which has room for length bytes. Characters beyond ASCII become one byte: which one
+/* Into out, which holds length bytes. Characters beyond ASCII become one byte: which one
  * they are does not matter. */
 static size_t undo_escapes(const unsigned char *text, size_t length, int escapes,
 			   unsigned char *out)
@@ -332,7 +332,7 @@ static bool is_encoded_text(const unsigned char *word, size_t length, unsigned c
 }
 
 static void note_base64_words(struct semel_overlap *overlap, const unsigned char *text,
-			      size_t length, unsigned char *room)
+			      size_t length, unsigned char *scratch)
 {
 	size_t from = 0;
 
@@ -340,7 +340,7 @@ static void note_base64_words(struct semel_overlap *overlap, const unsigned char
 		if (i < length && base64_of(text[i]) >= 0)
 			continue;
 		if (i - from >= BASE64_MIN)
-			overlap->decoded_text = is_encoded_text(text + from, i - from, room);
+			overlap->decoded_text = is_encoded_text(text + from, i - from, scratch);
 		from = i + 1;
 	}
 }
@@ -401,9 +401,9 @@ static void note_hex(struct semel_overlap *overlap, const unsigned char *text, s
 /* Escapes are undone one kind at a time, since an apparent escape of another kind may be the
  * value's own; and all kinds at once, several times. What then still has some is not understood. */
 static void note_escaped(struct semel_overlap *overlap, const unsigned char *text, size_t length,
-			 unsigned char *room)
+			 unsigned char *scratch)
 {
-	unsigned char *from = room, *to = room + length;
+	unsigned char *from = scratch, *to = scratch + length;
 
 	for (int kind = BACKSLASHES; kind <= ENTITIES; kind <<= 1)
 		note_plain(overlap, to, undo_escapes(text, length, kind, to));
@@ -431,22 +431,22 @@ struct semel_overlap *semel_overlap_new(struct semel_text text)
 {
 	const unsigned char *bytes = (const void *)text.data;
 	struct semel_overlap *overlap = calloc(1, sizeof *overlap);
-	unsigned char *room =
+	unsigned char *scratch =
 		overlap && text.length <= TEXT_MAX ? malloc(2 * text.length + 1) : NULL;
 
 	if (!overlap)
 		return NULL;
-	overlap->found = !room;
-	if (!room || text.length == 0) {
-		free(room);
+	overlap->found = !scratch;
+	if (!scratch || text.length == 0) {
+		free(scratch);
 		return overlap;
 	}
 	note_plain(overlap, bytes, text.length);
-	note_base64(overlap, bytes, text.length, room);
-	note_hex(overlap, bytes, text.length, room);
+	note_base64(overlap, bytes, text.length, scratch);
+	note_hex(overlap, bytes, text.length, scratch);
 	if (has_escapes(bytes, text.length))
-		note_escaped(overlap, bytes, text.length, room);
-	free(room);
+		note_escaped(overlap, bytes, text.length, scratch);
+	free(scratch);
 	return overlap;
 }
 
@@ -460,7 +460,7 @@ void semel_overlap_doubt(struct semel_overlap *overlap)
 	overlap->found = true;
 }
 
-bool semel_overlap_found(const struct semel_overlap *overlap)
+bool semel_overlap_is_found(const struct semel_overlap *overlap)
 {
 	return overlap->found;
 }
@@ -572,10 +572,11 @@ void semel_overlap_compare(struct semel_overlap *overlap, struct semel_text valu
 			 (value.length >= HEX_MIN && has_hex(overlap, bytes, value.length));
 	if (overlap->found || !has_escapes(bytes, value.length))
 		return;
-	unsigned char *room = malloc(value.length);
-	overlap->found = !room || has_plain(overlap, room,
-					    undo_escapes(bytes, value.length, ALL_ESCAPES, room));
-	free(room);
+	unsigned char *scratch = malloc(value.length);
+	overlap->found =
+		!scratch || has_plain(overlap, scratch,
+				      undo_escapes(bytes, value.length, ALL_ESCAPES, scratch));
+	free(scratch);
 }
 
 /* Digits only: there is no other usual notation. */

@@ -37,6 +37,6 @@ void semel_overlap_compare_number(struct semel_overlap *overlap, struct semel_te
 void semel_overlap_doubt(struct semel_overlap *overlap);
 
 /* The text repeats something of a value, or may do so. */
-bool semel_overlap_found(const struct semel_overlap *overlap);
+bool semel_overlap_is_found(const struct semel_overlap *overlap);
 
 #endif

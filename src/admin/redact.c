@@ -62,8 +62,8 @@ static semel_status add_path(struct semel_redaction *redaction, const char *text
 	return SEMEL_OK;
 }
 
-semel_status semel_redaction_make(const char *const *paths, struct semel_redaction **redaction_out,
-				  semel_error *error)
+semel_status semel_redaction_new(const char *const *paths, struct semel_redaction **redaction_out,
+				 semel_error *error)
 {
 	*redaction_out = NULL;
 	if (!paths || !paths[0])
@@ -132,7 +132,7 @@ static const char *shown_text(const struct hiding *hiding, size_t which, const c
 {
 	const struct semel_overlap *overlap = hiding->overlaps[which];
 
-	return overlap && semel_overlap_found(overlap) ? SEMEL_HIDDEN : text;
+	return overlap && semel_overlap_is_found(overlap) ? SEMEL_HIDDEN : text;
 }
 
 const char *semel_redaction_text(const struct semel_redaction *redaction, const char *words)

@@ -22,8 +22,8 @@ struct semel_redaction;
  * it), "headers.NAME", "reasons" (every free text). */
 bool semel_redaction_path_is_valid(const char *path);
 /* paths: NULL-ended, copied. *redaction_out NULL: there are none. CONFIG when one is not valid. */
-semel_status semel_redaction_make(const char *const *paths, struct semel_redaction **redaction_out,
-				  semel_error *error);
+semel_status semel_redaction_new(const char *const *paths, struct semel_redaction **redaction_out,
+				 semel_error *error);
 /* redaction may be NULL. */
 void semel_redaction_free(struct semel_redaction *redaction);
 

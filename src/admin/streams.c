@@ -94,7 +94,7 @@ static void stream_free(void *user)
 }
 
 /* With the mutex held. */
-static bool has_room(const struct semel_streams *streams, const char *owner)
+static bool has_capacity(const struct semel_streams *streams, const char *owner)
 {
 	uint32_t of_owner = 0;
 
@@ -131,11 +131,12 @@ static struct stream *stream_new(struct semel_streams *streams, struct MHD_Conne
 				   .is_new = true };
 	memcpy(stream->owner, response->stream_owner, sizeof stream->owner);
 	pthread_mutex_lock(&streams->mutex);
-	bool room = (stream->authorization || !authorization) && has_room(streams, stream->owner);
-	if (room)
+	bool accepted =
+		(stream->authorization || !authorization) && has_capacity(streams, stream->owner);
+	if (accepted)
 		add(streams, stream);
 	pthread_mutex_unlock(&streams->mutex);
-	if (room)
+	if (accepted)
 		return stream;
 	release(stream);
 	return NULL;

@@ -510,7 +510,7 @@ enum semel_child_result semel_child_communicate(struct semel_child *child,
 	if (options->timeout_ms > 0)
 		communication.deadline_ms = steady_ms() + options->timeout_ms;
 	struct semel_sigpipe sigpipe;
-	semel_sigpipe_hold(&sigpipe);
+	semel_sigpipe_block(&sigpipe);
 	drop_returned_line(child);
 	enum semel_child_result result;
 	while (true) {
@@ -522,7 +522,7 @@ enum semel_child_result semel_child_communicate(struct semel_child *child,
 			break;
 		wait_for_anything(child, &communication);
 	}
-	semel_sigpipe_release(&sigpipe);
+	semel_sigpipe_restore(&sigpipe);
 	if (result == SEMEL_CHILD_EXITED && !child->reaped)
 		reap(child);
 	return result;
@@ -547,12 +547,12 @@ void semel_child_stderr(const struct semel_child *child, char *text_out, size_t 
 	const char *end = start + child->stderr_length;
 	while (end > start && (end[-1] == '\0' || strchr(" \t\r\n", end[-1]) != NULL))
 		end--;
-	size_t room = size - 1;
-	if (room > SEMEL_CHILD_STDERR_MAX)
-		room = SEMEL_CHILD_STDERR_MAX;
+	size_t length_max = size - 1;
+	if (length_max > SEMEL_CHILD_STDERR_MAX)
+		length_max = SEMEL_CHILD_STDERR_MAX;
 	bool cut = child->stderr_cut;
-	if ((size_t)(end - start) > room) {
-		start = end - room;
+	if ((size_t)(end - start) > length_max) {
+		start = end - length_max;
 		cut = true;
 	}
 	while (cut && start < end && continues_a_character(*start))

@@ -114,11 +114,11 @@ const char *semel_version(void)
 /* ---- the caller's error -----------------------------------------------------------------------
  */
 
-/* Only a text that fills its room was cut; then its last character may be half of one. */
-static void drop_cut_character(char *text, size_t room)
+/* Only a text that fills its buffer was cut; then its last character may be half of one. */
+static void drop_cut_character(char *text, size_t size)
 {
 	size_t length = strlen(text);
-	if (length + 1 < room)
+	if (length + 1 < size)
 		return;
 	size_t start = length;
 	while (start > 0 && length - start < 4 && ((unsigned char)text[start - 1] & 0xC0) == 0x80)

@@ -21,7 +21,7 @@ static void only_sigpipe(sigset_t *set)
 	sigaddset(set, SIGPIPE);
 }
 
-void semel_sigpipe_hold(struct semel_sigpipe *sigpipe)
+void semel_sigpipe_block(struct semel_sigpipe *sigpipe)
 {
 	sigset_t set;
 	only_sigpipe(&set);
@@ -29,7 +29,7 @@ void semel_sigpipe_hold(struct semel_sigpipe *sigpipe)
 	pthread_sigmask(SIG_BLOCK, &set, &sigpipe->mask);
 }
 
-void semel_sigpipe_release(const struct semel_sigpipe *sigpipe)
+void semel_sigpipe_restore(const struct semel_sigpipe *sigpipe)
 {
 	sigset_t set;
 	only_sigpipe(&set);

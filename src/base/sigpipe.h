@@ -13,8 +13,8 @@ struct semel_sigpipe {
 	bool pending;  /* one was waiting already, and is not ours to take */
 };
 
-void semel_sigpipe_hold(struct semel_sigpipe *sigpipe);
+void semel_sigpipe_block(struct semel_sigpipe *sigpipe);
 /* Takes the signal that our writes caused, if any, and puts the mask back. */
-void semel_sigpipe_release(const struct semel_sigpipe *sigpipe);
+void semel_sigpipe_restore(const struct semel_sigpipe *sigpipe);
 
 #endif

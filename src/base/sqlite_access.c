@@ -117,7 +117,7 @@ static semel_status error_of_file(const struct semel_sqlite_open *how, int reaso
 	return semel_error_set(
 		error, full ? SEMEL_STORAGE_FULL : SEMEL_OUTAGE, "cannot open the %s %s: %s (%s)",
 		how->what, how->path, strerror(reason),
-		full ? "make room on the disk, then try again"
+		full ? "free disk space, then try again"
 		     : "the folder must exist, and this user must be allowed to write the file and "
 		       "the folder");
 }

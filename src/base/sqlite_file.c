@@ -45,7 +45,7 @@ struct failure {
 };
 
 static const struct failure failures[] = {
-	{ SQLITE_FULL, SEMEL_STORAGE_FULL, "make room on the disk, then try again" },
+	{ SQLITE_FULL, SEMEL_STORAGE_FULL, "free disk space, then try again" },
 	{ SQLITE_NOTADB, SEMEL_NOT_A_DATABASE,
 	  "the file is no SQLite database; name another one, or move it away" },
 	{ SQLITE_READONLY, SEMEL_OUTAGE,

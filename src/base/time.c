@@ -112,7 +112,7 @@ void semel_time_format_date(int64_t time_ms, char text_out[SEMEL_DATE_SIZE])
 		 date.day);
 }
 
-bool semel_time_in_calendar(int64_t time_ms)
+bool semel_time_is_in_calendar(int64_t time_ms)
 {
 	return time_ms >= FIRST_DAY * DAY_MS && time_ms < END_DAY * DAY_MS;
 }
@@ -213,7 +213,7 @@ bool semel_time_parse(const char *text, int64_t *time_ms_out)
 	int64_t time_ms = day_of(date) * DAY_MS;
 	if (*text == '\0') {
 		*time_ms_out = time_ms;
-		return semel_time_in_calendar(time_ms);
+		return semel_time_is_in_calendar(time_ms);
 	}
 	int64_t clock_ms, offset_ms;
 	bool leap_second;
@@ -226,7 +226,7 @@ bool semel_time_parse(const char *text, int64_t *time_ms_out)
 	if (leap_second && floor_rest(time_ms, DAY_MS) >= 1000)
 		return false;
 	*time_ms_out = time_ms;
-	return semel_time_in_calendar(time_ms);
+	return semel_time_is_in_calendar(time_ms);
 }
 
 /* Largest first: the first that divides a duration gives its shortest form. */

@@ -45,7 +45,7 @@ bool semel_url_has_secret(const char *text);
 /* A misplaced word, for a message: as it is, unless it may be a URL. */
 const char *semel_word_redact(const char *word, char *out, size_t size);
 /* The text repeats a piece of the URL, of four letters or more, that is hidden. */
-bool semel_url_leaks_into(const char *url, const char *text);
+bool semel_url_has_leaked(const char *url, const char *text);
 /* False: the URL of a server whose user or password has a reserved character that is not encoded,
  * so that a piece of it would be taken for a host, a port or a path. */
 bool semel_url_is_unambiguous(const char *text);

@@ -95,8 +95,8 @@ struct redaction {
 
 static void put(struct redaction *redaction, const char *text, size_t length)
 {
-	size_t room = redaction->size - 1 - redaction->length;
-	size_t taken = length < room ? length : room;
+	size_t capacity = redaction->size - 1 - redaction->length;
+	size_t taken = length < capacity ? length : capacity;
 	memcpy(redaction->out + redaction->length, text, taken);
 	redaction->length += taken;
 }
@@ -331,7 +331,7 @@ const char *semel_word_redact(const char *word, char *out, size_t size)
 }
 
 /* Pieces, since a text may have them decoded, or escaped in another way. */
-bool semel_url_leaks_into(const char *url, const char *text)
+bool semel_url_has_leaked(const char *url, const char *text)
 {
 	char shown[SHOWN_SIZE];
 	semel_url_redact(url, shown, sizeof shown);

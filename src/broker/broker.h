@@ -137,7 +137,7 @@ typedef semel_status semel_broker_poll_fn(struct semel_broker *broker, int64_t w
 typedef semel_status semel_broker_init_transactions_fn(struct semel_broker *broker,
 						       const char *name, semel_error *error);
 /* All that was published so far is complete; until then nothing of the last transaction becomes
- * visible or has an outcome. whole false: the caller has no room for the rest of it; the answer
+ * visible or has an outcome. whole false: the caller takes no more of it; the answer
  * false then means: not now, other events will have their outcomes first. */
 typedef bool semel_broker_complete_transaction_fn(struct semel_broker *broker, bool whole);
 /* Why the broker accepts nothing for now (an alarm), or NULL. While it does so, poll reports no

@@ -42,7 +42,7 @@ static semel_status give_up_copy(struct semel_consumer *consumer, struct semel_i
 	item->reason = semel_arena_printf(consumer->arena, "%s (and it cannot be requeued: %s)",
 					  item->reason ? item->reason : "failed", error->text);
 	/* Its first transaction has made it the head. */
-	item->head = item->head || semel_item_holds_while_retried(consumer, item);
+	item->head = item->head || semel_item_can_hold_in_retry(consumer, item);
 	return semel_settle_dead_alone(consumer, item, error);
 }
 
@@ -129,7 +129,7 @@ static void log_item(const struct semel_consumer *consumer, const struct semel_i
 	const char *scope = semel_text_shown(consumer->config.scope);
 	char queue[512];
 
-	if (!semel_log_enabled(row->level))
+	if (!semel_log_is_enabled(row->level))
 		return;
 	struct semel_text correlation =
 		semel_event_header(&delivery->event, "correlationId", consumer->arena);
@@ -178,7 +178,7 @@ static void report(struct semel_consumer *consumer, const struct semel_item *ite
 	if (!settled && item->state != SEMEL_ITEM_DEFERRED)
 		return;
 	log_item(consumer, item);
-	if (semel_spans_enabled())
+	if (semel_spans_are_enabled())
 		semel_consumer_write_spans(consumer, item);
 	if (settled)
 		count(consumer, item);

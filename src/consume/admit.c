@@ -175,7 +175,7 @@ static semel_status apply_state(struct semel_consumer *consumer, struct semel_it
 
 	if (SEMEL_PLANTED("follower-left-parked") && authority == SEMEL_AUTHORITY_SUPERSEDED)
 		authority = SEMEL_AUTHORITY_CLAIMS;
-	if (SEMEL_PLANTED("no-claims-no-letters") && !semel_consumer_claims(consumer))
+	if (SEMEL_PLANTED("no-claims-no-letters") && !semel_consumer_has_claims(consumer))
 		authority = SEMEL_AUTHORITY_CLAIMS;
 	if (authority == SEMEL_AUTHORITY_SUPERSEDED)
 		return semel_settle_superseded(consumer, item, arena, error);
@@ -196,7 +196,7 @@ static semel_status check_still_parked(struct semel_consumer *consumer, struct s
 	const struct semel_store_driver *driver = consumer->store->driver;
 	bool parked = true;
 
-	if (semel_consumer_joins(consumer))
+	if (semel_consumer_is_same_tx(consumer))
 		return SEMEL_OK;
 	semel_status status = driver->holds->parked_exists(driver->tx(consumer->store),
 							   item->entry_id, &parked, error);
@@ -324,7 +324,7 @@ static semel_status apply_claimed(struct semel_consumer *consumer, struct semel_
 		return SEMEL_OK;
 	}
 	/* At most once leaves none unfinished: it was made under another guarantee. */
-	if (!semel_consumer_runs_once(consumer))
+	if (!semel_consumer_is_at_most_once(consumer))
 		return take_over(consumer, item, found, arena, error);
 	item->in_doubt = true;
 	item->status = SEMEL_CONTRACT;
@@ -359,8 +359,8 @@ static semel_status claim_undecided(struct semel_consumer *consumer, struct seme
 				    uint32_t count, struct semel_arena *arena, semel_error *error)
 {
 	struct semel_claim_result *found = NULL;
-	bool deferred = semel_items_any_deferred(items, count);
-	semel_status status = semel_claims_make(consumer, items, count, arena, &found, error);
+	bool deferred = semel_items_have_deferred(items, count);
+	semel_status status = semel_claims_new(consumer, items, count, arena, &found, error);
 
 	if (status != SEMEL_OK || !found)
 		return status;
@@ -388,7 +388,7 @@ static semel_status claim_undecided(struct semel_consumer *consumer, struct seme
 /* Without claims: what nothing else decided may run, but not behind a deferred sibling. */
 static void admit_undecided(struct semel_item *items, uint32_t count)
 {
-	bool deferred = semel_items_any_deferred(items, count);
+	bool deferred = semel_items_have_deferred(items, count);
 
 	for (uint32_t i = 0; i < count; i++)
 		if (items[i].state == SEMEL_ITEM_UNDECIDED)
@@ -405,7 +405,7 @@ static semel_status decide(struct semel_consumer *consumer, struct semel_item *i
 
 	if (status != SEMEL_OK)
 		return status;
-	if (semel_consumer_claims(consumer))
+	if (semel_consumer_has_claims(consumer))
 		return claim_undecided(consumer, items, count, arena, error);
 	admit_undecided(items, count);
 	return SEMEL_OK;
@@ -416,7 +416,7 @@ semel_status semel_admit(struct semel_consumer *consumer, struct semel_item *ite
 {
 	semel_status status = decide(consumer, items, count, arena, error);
 
-	if (semel_items_any_deferred(items, count))
+	if (semel_items_have_deferred(items, count))
 		semel_intake_defer(&consumer->intake, semel_steady_ms(consumer->env) + DEFERRED_MS);
 	return status;
 }

@@ -128,7 +128,7 @@ static bool waits_for_sibling(const struct semel_item *items, uint32_t at)
 {
 	for (uint32_t i = 0; i < at; i++)
 		if (items[i].state == SEMEL_ITEM_UNDECIDED &&
-		    semel_item_same_key(&items[i], &items[at]))
+		    semel_item_has_same_key(&items[i], &items[at]))
 			return true;
 	return false;
 }
@@ -186,7 +186,7 @@ semel_status semel_batch_run_in_order(struct semel_consumer *consumer, struct se
 }
 
 bool semel_batch_has_ended_transaction(struct semel_consumer *consumer, struct semel_item *item,
-				       const semel_error *said)
+				       const semel_error *handler_error)
 {
 	const struct semel_store_driver *driver = driver_of(consumer);
 
@@ -195,9 +195,9 @@ bool semel_batch_has_ended_transaction(struct semel_consumer *consumer, struct s
 		return false;
 	item->ended_transaction = true;
 	item->status = SEMEL_HANDLER_REJECT;
-	item->reason = semel_arena_printf(consumer->arena,
-					  "the handler ended the transaction that it runs in: %s",
-					  said->text[0] ? said->text : "it must not commit");
+	item->reason = semel_arena_printf(
+		consumer->arena, "the handler ended the transaction that it runs in: %s",
+		handler_error->text[0] ? handler_error->text : "it must not commit");
 	return true;
 }
 
@@ -242,7 +242,7 @@ static semel_status settle_skipped_run(struct semel_consumer *consumer, struct s
 static semel_status run_one(struct semel_consumer *consumer, struct semel_item *item,
 			    semel_error *error)
 {
-	semel_error said = { .status = SEMEL_OK };
+	semel_error handler_error = { .status = SEMEL_OK };
 	semel_status status = semel_admit(consumer, item, 1, consumer->arena, error);
 	if (status != SEMEL_OK || item->state != SEMEL_ITEM_ADMITTED)
 		return status;
@@ -250,15 +250,15 @@ static semel_status run_one(struct semel_consumer *consumer, struct semel_item *
 		return settle_ended_transaction(consumer, item, error);
 	if (item->skip_run)
 		return settle_skipped_run(consumer, item, error);
-	bool done = semel_handler_run(consumer, item, &said) == SEMEL_OK;
-	if (semel_batch_has_ended_transaction(consumer, item, &said))
+	bool done = semel_handler_run(consumer, item, &handler_error) == SEMEL_OK;
+	if (semel_batch_has_ended_transaction(consumer, item, &handler_error))
 		return semel_error_set(error, SEMEL_NO_TRANSACTION, "%s", item->reason);
 	semel_batch_report_to_breaker(consumer, item);
 	if (done)
 		return semel_settle_done(consumer, item, consumer->arena, error);
 	if (semel_status_class(item->status) == SEMEL_CLASS_OUTAGE)
-		return semel_error_set(error, item->status, "%s", said.text);
-	item->reason = semel_arena_printf(consumer->arena, "%s", said.text);
+		return semel_error_set(error, item->status, "%s", handler_error.text);
+	item->reason = semel_arena_printf(consumer->arena, "%s", handler_error.text);
 	status = driver_of(consumer)->rollback_to(consumer->store, error);
 	if (status != SEMEL_OK)
 		return status;
@@ -441,7 +441,7 @@ semel_status semel_batch_process(struct semel_consumer *consumer, struct semel_i
 {
 	bool effect_failed = false;
 
-	if (!semel_consumer_joins(consumer))
+	if (!semel_consumer_is_same_tx(consumer))
 		return semel_batch_claim_first(consumer, items, count, error);
 	if (any_broken(items, count) || consumer->recovery.active)
 		return run_with_savepoints(consumer, items, count, error);

@@ -38,7 +38,7 @@ bool semel_batch_is_verdict(semel_status status);
  * COMMIT in a C handler). Savepoint and claim are gone, and so is all that others did in it. The
  * item has status and reason for its dead letter. */
 bool semel_batch_has_ended_transaction(struct semel_consumer *consumer, struct semel_item *item,
-				       const semel_error *said);
+				       const semel_error *handler_error);
 /* Before the commit: how far the deliveries are settled by it. INTERNAL: an item was moved as no
  * table allows. */
 semel_status semel_batch_write_positions(struct semel_consumer *consumer,

@@ -12,7 +12,7 @@ static const struct semel_backoff pause = { .first_ms = 250, .cap_ms = 30000 };
 /* The one place where the state changes. */
 static void move(struct semel_breaker *breaker, enum semel_breaker_state state, const char *reason)
 {
-	static const char *const said[] = {
+	static const char *const messages[] = {
 		[SEMEL_BREAKER_CLOSED] = "breaker closed, fetching again",
 		[SEMEL_BREAKER_HALF_OPEN] = "breaker half open, trying one delivery",
 		[SEMEL_BREAKER_OPEN] = "breaker open, fetching paused",
@@ -25,7 +25,7 @@ static void move(struct semel_breaker *breaker, enum semel_breaker_state state, 
 		breaker->reason[0] = '\0';
 	else if (reason)
 		snprintf(breaker->reason, sizeof breaker->reason, "%s", reason);
-	semel_log(state == SEMEL_BREAKER_OPEN ? SEMEL_LOG_WARN : SEMEL_LOG_INFO, said[state],
+	semel_log(state == SEMEL_BREAKER_OPEN ? SEMEL_LOG_WARN : SEMEL_LOG_INFO, messages[state],
 		  &(struct semel_log_fields){ .consumer = breaker->consumer, .error = reason });
 }
 

@@ -54,7 +54,7 @@ void semel_calls_collect(struct semel_consumer *consumer, struct semel_calls *ca
 	}
 }
 
-bool semel_calls_timed_out(const struct semel_calls *calls, const struct semel_task *task)
+bool semel_calls_has_timed_out(const struct semel_calls *calls, const struct semel_task *task)
 {
 	return semel_timeouts_has(&calls->timeouts, task->id_hash);
 }
@@ -67,7 +67,8 @@ static void note_doubt(const struct semel_consumer *consumer, struct semel_task 
 	const struct semel_outcome *outcome = &task->call.outcome;
 
 	task->item.timed_out = outcome->timed_out;
-	if ((!outcome->timed_out && !outcome->interrupted) || !semel_consumer_runs_once(consumer))
+	if ((!outcome->timed_out && !outcome->interrupted) ||
+	    !semel_consumer_is_at_most_once(consumer))
 		return;
 	task->item.status = SEMEL_HANDLER_REJECT;
 	task->item.reason =
@@ -88,7 +89,7 @@ semel_status semel_calls_settle_failed(struct semel_consumer *consumer, struct s
 	if (status != SEMEL_OK)
 		return status;
 	/* To be run again here: forget the claim; the next call makes another one. */
-	if (semel_consumer_claims(consumer) && !semel_item_is_settled(item)) {
+	if (semel_consumer_has_claims(consumer) && !semel_item_is_settled(item)) {
 		status = semel_claims_forget(consumer, item, error);
 		if (status != SEMEL_OK)
 			return status;

@@ -20,7 +20,7 @@ struct semel_task_list {
 };
 
 /* Did its last call time out, as far as is remembered? */
-bool semel_calls_timed_out(const struct semel_calls *calls, const struct semel_task *task);
+bool semel_calls_has_timed_out(const struct semel_calls *calls, const struct semel_task *task);
 /* Those that have ended: their tasks are ENDED, and the breaker knows the outcome. */
 void semel_calls_collect(struct semel_consumer *consumer, struct semel_calls *calls);
 /* In the open transaction. */

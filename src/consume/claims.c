@@ -25,7 +25,7 @@ static uint32_t collect_undecided(const struct semel_consumer *consumer, struct 
 		claims_out[undecided] = items[i].claim;
 		/* At most once: distinguishes it from the claim of another owner when it is
 		 * released. */
-		if (!semel_consumer_joins(consumer))
+		if (!semel_consumer_is_same_tx(consumer))
 			claims_out[undecided].owner = consumer->owner;
 		undecided++;
 	}
@@ -43,9 +43,9 @@ static void note_claim_times(struct semel_item *items, uint32_t count, int64_t b
 	}
 }
 
-semel_status semel_claims_make(struct semel_consumer *consumer, struct semel_item *items,
-			       uint32_t count, struct semel_arena *arena,
-			       struct semel_claim_result **results_out, semel_error *error)
+semel_status semel_claims_new(struct semel_consumer *consumer, struct semel_item *items,
+			      uint32_t count, struct semel_arena *arena,
+			      struct semel_claim_result **results_out, semel_error *error)
 {
 	struct semel_guard *guard = consumer->guard;
 	struct semel_inbox_claim *claims = semel_arena_alloc(arena, count * sizeof *claims);
@@ -61,7 +61,7 @@ semel_status semel_claims_make(struct semel_consumer *consumer, struct semel_ite
 	semel_status status =
 		guard->driver->claim(guard, claims, undecided, began_ms, results, error);
 	semel_step_timer_end(SEMEL_TIMED_CLAIM, began_us);
-	if (semel_spans_enabled())
+	if (semel_spans_are_enabled())
 		note_claim_times(items, count, began_ms, semel_now_ms(consumer->env));
 	*results_out = results;
 	return status;
@@ -137,7 +137,7 @@ semel_status semel_claims_release(struct semel_consumer *consumer,
 					     .now_ms = semel_now_ms(consumer->env) };
 	bool changed = false;
 
-	if (!semel_consumer_claims(consumer))
+	if (!semel_consumer_has_claims(consumer))
 		return SEMEL_OK;
 	own.owner = consumer->owner;
 	own.status = SEMEL_INBOX_CLAIMED;
@@ -199,7 +199,7 @@ semel_status semel_claims_check_owned(struct semel_consumer *consumer,
 				      const struct semel_item *item, struct semel_arena *arena,
 				      bool *owned_out, semel_error *error)
 {
-	bool claims = semel_consumer_claims(consumer);
+	bool claims = semel_consumer_has_claims(consumer);
 
 	*owned_out = true;
 	if (claims && item->claim.status == SEMEL_INBOX_CLAIMED) {
@@ -222,7 +222,8 @@ semel_status semel_claims_renew(struct semel_consumer *consumer, semel_error *er
 
 void semel_claims_expire(struct semel_consumer *consumer)
 {
-	if (!consumer->guard || !semel_consumer_claims(consumer) || semel_consumer_joins(consumer))
+	if (!consumer->guard || !semel_consumer_has_claims(consumer) ||
+	    semel_consumer_is_same_tx(consumer))
 		return;
 	(void)consumer->guard->driver->renew(consumer->guard, consumer->owner,
 					     semel_now_ms(consumer->env), NULL);

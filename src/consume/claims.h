@@ -11,9 +11,9 @@ struct semel_item;
 
 /* One claim for each item that is undecided; results in their order, in the arena. NULL results:
  * there are no such items. */
-semel_status semel_claims_make(struct semel_consumer *consumer, struct semel_item *items,
-			       uint32_t count, struct semel_arena *arena,
-			       struct semel_claim_result **results_out, semel_error *error);
+semel_status semel_claims_new(struct semel_consumer *consumer, struct semel_item *items,
+			      uint32_t count, struct semel_arena *arena,
+			      struct semel_claim_result **results_out, semel_error *error);
 /* The item's claim replaces the one that was found. *taken_out false: it has changed meanwhile. */
 semel_status semel_claims_take_over(struct semel_consumer *consumer, const struct semel_item *item,
 				    const struct semel_claim_result *found, bool *taken_out,

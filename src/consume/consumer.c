@@ -152,26 +152,26 @@ static void free_config(struct semel_consumer_config *config)
 	free(config->broker_url);
 }
 
-bool semel_consumer_claims(const struct semel_consumer *consumer)
+bool semel_consumer_has_claims(const struct semel_consumer *consumer)
 {
 	return consumer->config.options.guarantee != SEMEL_AT_LEAST_ONCE;
 }
 
-bool semel_consumer_runs_once(const struct semel_consumer *consumer)
+bool semel_consumer_is_at_most_once(const struct semel_consumer *consumer)
 {
 	const semel_consumer_options *options = &consumer->config.options;
 
 	return options->guarantee == SEMEL_AT_MOST_ONCE ||
-	       (options->claim == SEMEL_CLAIM_SEPARATE && semel_consumer_claims(consumer));
+	       (options->claim == SEMEL_CLAIM_SEPARATE && semel_consumer_has_claims(consumer));
 }
 
-bool semel_consumer_joins(const struct semel_consumer *consumer)
+bool semel_consumer_is_same_tx(const struct semel_consumer *consumer)
 {
 	const semel_consumer_options *options = &consumer->config.options;
 
 	return consumer->guard_joins && consumer->handler.kind != SEMEL_HANDLER_OUTSIDE &&
 	       options->guarantee != SEMEL_AT_MOST_ONCE &&
-	       (options->claim == SEMEL_CLAIM_SAME_TX || !semel_consumer_claims(consumer));
+	       (options->claim == SEMEL_CLAIM_SAME_TX || !semel_consumer_has_claims(consumer));
 }
 
 /* ---- the handler: one, chosen before it runs ------------------------------------------------- */

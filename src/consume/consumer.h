@@ -136,12 +136,12 @@ semel_status semel_consumer_pass_env(semel_consumer *consumer, const char *const
 struct semel_upcasters *semel_consumer_upcasters(semel_consumer *consumer);
 
 /* Is anything claimed at all? */
-bool semel_consumer_claims(const struct semel_consumer *consumer);
+bool semel_consumer_has_claims(const struct semel_consumer *consumer);
 /* Are claims made as PROCESSED in the effect's transaction? Else first as CLAIMED: the handler is
  * outside, the claim is separate, or the guard is no part of the store's transaction. */
-bool semel_consumer_joins(const struct semel_consumer *consumer);
+bool semel_consumer_is_same_tx(const struct semel_consumer *consumer);
 /* At most one run: whatever went wrong, it is not repeated without an operator. */
-bool semel_consumer_runs_once(const struct semel_consumer *consumer);
+bool semel_consumer_is_at_most_once(const struct semel_consumer *consumer);
 
 /* Opens what is not open: store, guard, broker; and subscribes. */
 semel_status semel_consumer_connect(struct semel_consumer *consumer, semel_error *error);

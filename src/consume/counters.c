@@ -48,7 +48,7 @@ static void count_state(const struct semel_consumer *consumer, const struct seme
 	switch (item->state) {
 	case SEMEL_ITEM_DONE:
 		semel_series_add(counters->done, 1);
-		if (semel_consumer_claims(consumer))
+		if (semel_consumer_has_claims(consumer))
 			semel_series_add(counters->claimed, 1);
 		semel_series_observe(counters->age,
 				     (semel_now_ms(consumer->env) - item->delivery->event.time_ms) *

@@ -46,7 +46,7 @@ semel_status semel_crash_recovery_begin(struct semel_consumer *consumer, semel_e
 {
 	struct search search;
 
-	if (!semel_consumer_joins(consumer))
+	if (!semel_consumer_is_same_tx(consumer))
 		return SEMEL_OK;
 	semel_status status = search_dead(consumer, &search, error);
 	if (status != SEMEL_OK || search.count == 0)

@@ -166,7 +166,7 @@ static bool key_waits(const struct semel_consumer *consumer, const struct semel_
 		if (other == task)
 			older = false;
 		else if ((overtaking ? other->state != SEMEL_TASK_WAITING : older) &&
-			 semel_task_same_key(other, task))
+			 semel_task_has_same_key(other, task))
 			return true;
 		if (!older && !overtaking)
 			return false;
@@ -183,7 +183,7 @@ static bool may_start(const struct semel_consumer *consumer, const struct semel_
 static bool key_is_chosen(const struct semel_task_list *list, const struct semel_task *task)
 {
 	for (uint32_t i = 0; i < list->count; i++)
-		if (semel_task_same_key(list->tasks[i], task))
+		if (semel_task_has_same_key(list->tasks[i], task))
 			return true;
 	return false;
 }
@@ -202,7 +202,7 @@ static void choose_from(struct semel_consumer *consumer, struct pass pass,
 	     task = task->next)
 		if (task->state == SEMEL_TASK_WAITING &&
 		    may_overtake(consumer, task) == pass.overtaking &&
-		    !(pass.probing && semel_calls_timed_out(&dispatch->calls, task)) &&
+		    !(pass.probing && semel_calls_has_timed_out(&dispatch->calls, task)) &&
 		    !key_is_chosen(list, task) && may_start(consumer, task))
 			list->tasks[list->count++] = task;
 }
@@ -296,7 +296,7 @@ static bool wants_probe(const struct semel_consumer *consumer)
 	if (dispatch->calls.probe)
 		return false;
 	for (const struct semel_task *task = dispatch->table.first; task; task = task->next)
-		if (!semel_calls_timed_out(&dispatch->calls, task) && may_start(consumer, task))
+		if (!semel_calls_has_timed_out(&dispatch->calls, task) && may_start(consumer, task))
 			return false;
 	return true;
 }
@@ -305,11 +305,11 @@ static bool wants_probe(const struct semel_consumer *consumer)
 static uint32_t piece_size(const struct semel_consumer *consumer)
 {
 	uint32_t piece = consumer->config.options.concurrency * FETCH_PER_CALL;
-	uint32_t room = consumer->dispatch->table.capacity - consumer->dispatch->table.count;
+	uint32_t free_count = consumer->dispatch->table.capacity - consumer->dispatch->table.count;
 
 	if (piece < FETCH_MIN)
 		piece = FETCH_MIN;
-	return room < piece ? 0 : piece;
+	return free_count < piece ? 0 : piece;
 }
 
 /* How many more deliveries may be fetched. */
@@ -381,7 +381,7 @@ struct step {
 };
 
 static semel_status settle_failed_upcast(struct semel_consumer *consumer, struct semel_task *task,
-					 const semel_error *said, semel_error *error)
+					 const semel_error *upcast_error, semel_error *error)
 {
 	struct semel_item *item = &task->item;
 	semel_status status = consumer->store->driver->rollback_to(consumer->store, error);
@@ -390,7 +390,7 @@ static semel_status settle_failed_upcast(struct semel_consumer *consumer, struct
 		return status;
 	item->event = task->delivery.event;
 	item->runs++;
-	item->reason = semel_arena_printf(consumer->arena, "%s", said->text);
+	item->reason = semel_arena_printf(consumer->arena, "%s", upcast_error->text);
 	return semel_calls_settle_failed(consumer, task, 0, error);
 }
 
@@ -401,17 +401,17 @@ static semel_status upcast(struct semel_consumer *consumer, struct semel_task *t
 {
 	const struct semel_store_driver *driver = consumer->store->driver;
 	struct semel_item *item = &task->item;
-	semel_error said = { .status = SEMEL_OK };
+	semel_error upcast_error = { .status = SEMEL_OK };
 
-	if (task->upcast || !semel_upcasters_have_step(consumer->handler.upcasters, &item->event))
+	if (task->upcast || !semel_upcasters_has_step(consumer->handler.upcasters, &item->event))
 		return SEMEL_OK;
 	semel_status status = driver->savepoint(consumer->store, error);
 	if (status != SEMEL_OK)
 		return status;
 	item->status = semel_upcasters_apply(consumer->handler.upcasters, consumer->store,
-					     &item->event, task->arena, &said);
+					     &item->event, task->arena, &upcast_error);
 	if (item->status != SEMEL_OK)
-		return settle_failed_upcast(consumer, task, &said, error);
+		return settle_failed_upcast(consumer, task, &upcast_error, error);
 	task->upcast = true;
 	return driver->release(consumer->store, error);
 }

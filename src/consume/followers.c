@@ -17,7 +17,7 @@ static const struct semel_store_driver *driver_of(const struct semel_consumer *c
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static struct semel_delivery *delivery_of(const struct semel_dead_entry *entry, uint32_t runs,
+static struct semel_delivery *delivery_of(const struct semel_dead_letter_row *entry, uint32_t runs,
 					  struct semel_arena *arena)
 {
 	struct semel_delivery *delivery = semel_arena_alloc(arena, sizeof *delivery);
@@ -45,7 +45,7 @@ static void log_gap(const struct semel_consumer *consumer, const struct semel_ho
  * vain. */
 static semel_status check_predecessor(struct semel_consumer *consumer,
 				      const struct semel_hold *hold,
-				      const struct semel_dead_entry *entry, bool *ready_out,
+				      const struct semel_dead_letter_row *entry, bool *ready_out,
 				      semel_error *error)
 {
 	const struct semel_store_driver *driver = driver_of(consumer);
@@ -68,8 +68,9 @@ static semel_status check_predecessor(struct semel_consumer *consumer,
 
 /* *ready_out false: there are no more, or the next one has to wait. */
 static semel_status next_follower(struct semel_consumer *consumer, const struct semel_hold *hold,
-				  struct semel_arena *arena, struct semel_dead_entry *entry_out,
-				  bool *ready_out, semel_error *error)
+				  struct semel_arena *arena,
+				  struct semel_dead_letter_row *entry_out, bool *ready_out,
+				  semel_error *error)
 {
 	const struct semel_store_driver *driver = driver_of(consumer);
 	bool strict = consumer->config.options.order == SEMEL_ORDER_STRICT;
@@ -97,14 +98,14 @@ static semel_status read_follower(struct semel_consumer *consumer, const struct 
 				  struct semel_arena *arena, struct semel_item *items,
 				  uint32_t *count, semel_error *error)
 {
-	struct semel_dead_entry entry = { .status = SEMEL_DEAD_PENDING };
+	struct semel_dead_letter_row entry = { .status = SEMEL_DEAD_PENDING };
 	bool ready = false;
 	semel_status status = next_follower(consumer, hold, arena, &entry, &ready, error);
 
 	if (status != SEMEL_OK || !ready)
 		return status;
 	struct semel_delivery *delivery = delivery_of(&entry, hold->attempts, arena);
-	struct semel_item *item = delivery ? semel_items_make(consumer, delivery, 1, arena) : NULL;
+	struct semel_item *item = delivery ? semel_items_new(consumer, delivery, 1, arena) : NULL;
 	if (!item)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a follower");
 	item->entry_id = entry.entry_id;
@@ -158,9 +159,9 @@ struct rounds {
 static semel_status read_round(struct semel_consumer *consumer, struct rounds *rounds,
 			       semel_error *error)
 {
-	uint32_t room = rounds->max - rounds->total;
+	uint32_t rows_left = rounds->max - rounds->total;
 
-	return semel_followers_read(consumer, room < RELEASED_MAX ? room : RELEASED_MAX,
+	return semel_followers_read(consumer, rows_left < RELEASED_MAX ? rows_left : RELEASED_MAX,
 				    consumer->arena, &rounds->items, &rounds->count, error);
 }
 
@@ -170,7 +171,7 @@ static bool has_room(const struct semel_consumer *consumer, const struct rounds 
 {
 	return !consumer->followers.single_round && rounds->total < rounds->max &&
 	       semel_arena_used(consumer->arena) - rounds->start < RELEASED_BYTES_MAX &&
-	       !semel_items_any_deferred(rounds->items, rounds->count);
+	       !semel_items_have_deferred(rounds->items, rounds->count);
 }
 
 static semel_status run_round(struct semel_consumer *consumer, struct rounds *rounds,
@@ -368,7 +369,7 @@ semel_status semel_followers_run(struct semel_consumer *consumer, bool *ran_out,
 	}
 	if (rounds.count == 0)
 		return driver_of(consumer)->commit(consumer->store, error);
-	if (semel_consumer_joins(consumer))
+	if (semel_consumer_is_same_tx(consumer))
 		return run_released(consumer, &rounds, error);
 	/* One by one here too: a crash leaves one of them in doubt. */
 	status = semel_consumer_commit_metered(consumer, error);

@@ -385,8 +385,8 @@ static size_t collect_body(char *data, size_t size, size_t count, void *user)
 {
 	struct answer *answer = user;
 	size_t length = size * count;
-	size_t room = BODY_SHOWN - answer->shown;
-	size_t shown = length < room ? length : room;
+	size_t space = BODY_SHOWN - answer->shown;
+	size_t shown = length < space ? length : space;
 	memcpy(answer->body + answer->shown, data, shown);
 	answer->shown += shown;
 	answer->received += length;
@@ -494,7 +494,7 @@ static void take_answer(struct http_handler *handler, struct answer *answer,
 	if (outcome_out->status == SEMEL_HANDLER_RETRY)
 		outcome_out->retry_after_ms = requested_delay_ms(handler);
 	const char *body = clean_body(answer);
-	if (semel_url_leaks_into(handler->url, body))
+	if (semel_url_has_leaked(handler->url, body))
 		body = "(its text repeats a secret of the URL, and is not shown)";
 	bool redirect = code >= 300 && code < 400;
 	snprintf(outcome_out->reason, sizeof outcome_out->reason, "%s answered %ld%s%s%s",

@@ -35,13 +35,13 @@ static semel_status print_open(const struct semel_outside_options *options,
 }
 
 /* Another process may have made the descriptor non-blocking: it is shared with the terminal. */
-static bool wait_for_room(int64_t timeout_ms)
+static bool wait_until_writable(int64_t timeout_ms)
 {
-	struct pollfd room = { .fd = STDOUT_FILENO, .events = POLLOUT };
+	struct pollfd writable = { .fd = STDOUT_FILENO, .events = POLLOUT };
 	int wait_ms = timeout_ms > 0 && timeout_ms < 3600000 ? (int)timeout_ms : -1;
 	int ready;
 	do
-		ready = poll(&room, 1, wait_ms);
+		ready = poll(&writable, 1, wait_ms);
 	while (ready < 0 && errno == EINTR);
 	if (ready == 0)
 		errno = ETIMEDOUT;
@@ -55,7 +55,7 @@ static bool write_line(struct semel_text line, int64_t timeout_ms)
 		ssize_t put = write(STDOUT_FILENO, line.data + written, line.length - written);
 		if (put >= 0)
 			written += (size_t)put;
-		else if (errno == EAGAIN && !wait_for_room(timeout_ms))
+		else if (errno == EAGAIN && !wait_until_writable(timeout_ms))
 			break;
 		else if (errno != EAGAIN && errno != EINTR)
 			break;
@@ -68,13 +68,13 @@ static bool write_line(struct semel_text line, int64_t timeout_ms)
 static bool print_line(struct print_handler *handler)
 {
 	struct semel_sigpipe sigpipe;
-	semel_sigpipe_hold(&sigpipe);
+	semel_sigpipe_block(&sigpipe);
 	pthread_mutex_lock(&stdout_lock);
 	bool written = fflush(stdout) == 0 &&
 		       (!line_broken || write_line(SEMEL_TEXT("\n"), handler->timeout_ms)) &&
 		       write_line(semel_buffer_text(&handler->line), handler->timeout_ms);
 	pthread_mutex_unlock(&stdout_lock);
-	semel_sigpipe_release(&sigpipe);
+	semel_sigpipe_restore(&sigpipe);
 	return written;
 }
 

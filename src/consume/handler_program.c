@@ -27,23 +27,24 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define ANSWER_MAX   65536
-#define ANSWER_SHOWN 200  /* bytes of a bad one in the reason */
-#define FAREWELL_MS  2000 /* from the end of stdin to SIGTERM */
+#define ANSWER_MAX    65536
+#define ANSWER_SHOWN  200  /* bytes of a bad one in the reason */
+#define EXIT_GRACE_MS 2000 /* from the end of stdin to SIGTERM */
 
 struct program {
 	struct semel_outside outside;
 	char *command;
 	int64_t timeout_ms;
-	int bell; /* an eventfd that ends a run from another thread; once rung it stays so */
+	int interrupt_fd; /* an eventfd that ends a run from another thread; once rung it stays so
+			   */
 	struct semel_environment *environment;
 };
 
 static void clear_program(struct program *program)
 {
 	free(program->command);
-	if (program->bell >= 0)
-		close(program->bell);
+	if (program->interrupt_fd >= 0)
+		close(program->interrupt_fd);
 	semel_environment_free(program->environment);
 }
 
@@ -59,10 +60,10 @@ static semel_status init_program(struct program *program, const struct semel_out
 		.outside.kind = kind,
 		.command = strdup(options->target),
 		.timeout_ms = options->timeout_ms,
-		.bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
+		.interrupt_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
 		.environment = semel_environment_new(options->scope, options->passed),
 	};
-	if (program->command != NULL && program->bell >= 0 && program->environment != NULL)
+	if (program->command != NULL && program->interrupt_fd >= 0 && program->environment != NULL)
 		return SEMEL_OK;
 	clear_program(program);
 	return semel_error_set(error, SEMEL_OUTAGE, "no memory or no descriptors for a handler");
@@ -72,7 +73,7 @@ static semel_status init_program(struct program *program, const struct semel_out
 static void interrupt_program(struct semel_outside *outside)
 {
 	struct program *program = (struct program *)outside;
-	eventfd_write(program->bell, 1);
+	eventfd_write(program->interrupt_fd, 1);
 }
 
 /* The complaint behind a sentence, the sentence never cut. */
@@ -80,14 +81,15 @@ static void add_complaint(const struct semel_child *child, struct semel_outcome 
 {
 	static const char link[] = "; it said: ";
 	size_t used = strlen(outcome->reason);
-	size_t room = sizeof outcome->reason - used;
-	char complaint[SEMEL_CHILD_STDERR_MAX];
-	if (room <= sizeof link)
+	size_t capacity = sizeof outcome->reason - used;
+	char stderr_text[SEMEL_CHILD_STDERR_MAX];
+	if (capacity <= sizeof link)
 		return;
-	size_t fits = room - (sizeof link - 1);
-	semel_child_stderr(child, complaint, fits < sizeof complaint ? fits : sizeof complaint);
-	if (complaint[0] != '\0')
-		snprintf(outcome->reason + used, room, "%s%s", link, complaint);
+	size_t fits = capacity - (sizeof link - 1);
+	semel_child_stderr(child, stderr_text,
+			   fits < sizeof stderr_text ? fits : sizeof stderr_text);
+	if (stderr_text[0] != '\0')
+		snprintf(outcome->reason + used, capacity, "%s%s", link, stderr_text);
 }
 
 /* The outcome of a run that yielded no answer (it timed out, was interrupted, wrote too much), and
@@ -173,7 +175,7 @@ static semel_status verdict_of(int exit_code)
 static void log_remark(const struct semel_child *child, const struct semel_event *event)
 {
 	char remark[1024];
-	if (!semel_log_enabled(SEMEL_LOG_DEBUG))
+	if (!semel_log_is_enabled(SEMEL_LOG_DEBUG))
 		return;
 	semel_child_stderr(child, remark, sizeof remark);
 	if (remark[0] != '\0')
@@ -223,7 +225,8 @@ static void exec_run(struct semel_outside *outside, const struct semel_event *ev
 
 	const struct semel_child_communication communication = { .until_exit = true,
 								 .timeout_ms = program->timeout_ms,
-								 .interrupt_fd = program->bell };
+								 .interrupt_fd =
+									 program->interrupt_fd };
 	enum semel_child_result result = semel_child_communicate(child, &communication);
 	if (result == SEMEL_CHILD_EXITED)
 		conclude_exec(child, event, outcome_out);
@@ -393,7 +396,7 @@ static void pipe_run(struct semel_outside *outside, const struct semel_event *ev
 	const struct semel_child_communication communication = {
 		.input = semel_buffer_text(&handler->envelope),
 		.timeout_ms = handler->program.timeout_ms,
-		.interrupt_fd = handler->program.bell,
+		.interrupt_fd = handler->program.interrupt_fd,
 		.output_limit = ANSWER_MAX,
 	};
 	conclude_pipe(handler, semel_child_communicate(handler->child, &communication), event,
@@ -403,7 +406,7 @@ static void pipe_run(struct semel_outside *outside, const struct semel_event *ev
 static void pipe_close(struct semel_outside *outside)
 {
 	struct pipe_handler *handler = (struct pipe_handler *)outside;
-	semel_child_end(handler->child, FAREWELL_MS);
+	semel_child_end(handler->child, EXIT_GRACE_MS);
 	semel_buffer_free(&handler->envelope);
 	clear_program(&handler->program);
 	free(handler);

@@ -96,7 +96,7 @@ semel_status semel_intake_fetch_batch(struct semel_consumer *consumer,
 
 	if (status != SEMEL_OK || *count_out == 0)
 		return status;
-	*items_out = semel_items_make(consumer, deliveries, *count_out, consumer->arena);
+	*items_out = semel_items_new(consumer, deliveries, *count_out, consumer->arena);
 	return *items_out ? SEMEL_OK
 			  : semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch");
 }

@@ -8,7 +8,7 @@
 
 static void fill_claim(const struct semel_consumer *consumer, struct semel_item *item)
 {
-	bool finished = semel_consumer_joins(consumer) ||
+	bool finished = semel_consumer_is_same_tx(consumer) ||
 			consumer->config.options.guarantee == SEMEL_AT_MOST_ONCE;
 
 	item->claim = (struct semel_inbox_claim){
@@ -55,16 +55,16 @@ static semel_status check_contract(const struct semel_consumer *consumer, struct
 static void inspect(const struct semel_consumer *consumer, struct semel_item *item,
 		    struct semel_arena *arena)
 {
-	semel_error said = { .status = SEMEL_OK };
+	semel_error contract_error = { .status = SEMEL_OK };
 
-	item->broken = check_contract(consumer, item, arena, &said);
+	item->broken = check_contract(consumer, item, arena, &contract_error);
 	if (item->broken != SEMEL_OK)
-		item->reason = semel_arena_printf(arena, "%s", said.text);
+		item->reason = semel_arena_printf(arena, "%s", contract_error.text);
 }
 
-struct semel_item *semel_items_make(const struct semel_consumer *consumer,
-				    struct semel_delivery *deliveries, uint32_t count,
-				    struct semel_arena *arena)
+struct semel_item *semel_items_new(const struct semel_consumer *consumer,
+				   struct semel_delivery *deliveries, uint32_t count,
+				   struct semel_arena *arena)
 {
 	bool total = consumer->config.options.order == SEMEL_ORDER_TOTAL;
 	int64_t received_ms = semel_steady_ms(consumer->env);
@@ -95,7 +95,7 @@ struct semel_item *semel_items_make(const struct semel_consumer *consumer,
 	return items;
 }
 
-bool semel_item_same_key(const struct semel_item *left, const struct semel_item *right)
+bool semel_item_has_same_key(const struct semel_item *left, const struct semel_item *right)
 {
 	return semel_text_equal(left->key.id, right->key.id) &&
 	       semel_text_equal(left->key.type, right->key.type);
@@ -111,12 +111,12 @@ bool semel_item_can_hold(const struct semel_item *item)
 	return !semel_text_is_blank(item->delivery->event.id) && !semel_text_is_blank(item->key.id);
 }
 
-struct semel_dead_entry semel_item_entry(const struct semel_consumer *consumer,
-					 const struct semel_item *item,
-					 char entry_id_out[SEMEL_UUID_SIZE])
+struct semel_dead_letter_row semel_item_entry(const struct semel_consumer *consumer,
+					      const struct semel_item *item,
+					      char entry_id_out[SEMEL_UUID_SIZE])
 {
 	semel_uuid_make(consumer->env, entry_id_out);
-	return (struct semel_dead_entry){
+	return (struct semel_dead_letter_row){
 		.entry_id = semel_text_of(entry_id_out),
 		.event = item->delivery->event,
 		.scope = consumer->config.scope,
@@ -136,7 +136,7 @@ semel_status semel_item_park(struct semel_consumer *consumer, struct semel_item 
 	bool strict = consumer->config.options.order == SEMEL_ORDER_STRICT;
 	struct semel_text previous = item->delivery->metadata.previous;
 	char entry_id[SEMEL_UUID_SIZE];
-	struct semel_dead_entry entry = semel_item_entry(consumer, item, entry_id);
+	struct semel_dead_letter_row entry = semel_item_entry(consumer, item, entry_id);
 
 	entry.parked_behind = strict && previous.data ? previous : behind;
 	entry.reason = SEMEL_TEXT("waits behind an earlier event of its aggregate");
@@ -144,7 +144,7 @@ semel_status semel_item_park(struct semel_consumer *consumer, struct semel_item 
 		consumer->store->driver->tx(consumer->store), &entry, error);
 }
 
-bool semel_items_any_deferred(const struct semel_item *items, uint32_t count)
+bool semel_items_have_deferred(const struct semel_item *items, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++)
 		if (items[i].state == SEMEL_ITEM_DEFERRED)
@@ -156,7 +156,7 @@ bool semel_item_is_behind_deferred(const struct semel_item *items, uint32_t at)
 {
 	for (uint32_t i = 0; i < at && !items[at].may_overtake; i++)
 		if (items[i].state == SEMEL_ITEM_DEFERRED &&
-		    semel_item_same_key(&items[i], &items[at]))
+		    semel_item_has_same_key(&items[i], &items[at]))
 			return true;
 	return false;
 }

@@ -54,14 +54,14 @@ struct semel_item {
 };
 
 /* Items in the arena, one per delivery. NULL: no memory. */
-struct semel_item *semel_items_make(const struct semel_consumer *consumer,
-				    struct semel_delivery *deliveries, uint32_t count,
-				    struct semel_arena *arena);
-bool semel_item_same_key(const struct semel_item *left, const struct semel_item *right);
+struct semel_item *semel_items_new(const struct semel_consumer *consumer,
+				   struct semel_delivery *deliveries, uint32_t count,
+				   struct semel_arena *arena);
+bool semel_item_has_same_key(const struct semel_item *left, const struct semel_item *right);
 bool semel_item_is_settled(const struct semel_item *item);
 /* Can later events be held behind it? Not behind one without an id or an ordering key. */
 bool semel_item_can_hold(const struct semel_item *item);
-bool semel_items_any_deferred(const struct semel_item *items, uint32_t count);
+bool semel_items_have_deferred(const struct semel_item *items, uint32_t count);
 /* One before it in the list has the same ordering key and was deferred. */
 bool semel_item_is_behind_deferred(const struct semel_item *items, uint32_t at);
 
@@ -73,9 +73,9 @@ semel_status semel_items_check(const struct semel_item *items, uint32_t count, s
 
 /* What is stored of an item that is parked or given up, but for the reason. Its id is made in
  * the caller's buffer, which must outlive it. */
-struct semel_dead_entry semel_item_entry(const struct semel_consumer *consumer,
-					 const struct semel_item *item,
-					 char entry_id_out[SEMEL_UUID_SIZE]);
+struct semel_dead_letter_row semel_item_entry(const struct semel_consumer *consumer,
+					      const struct semel_item *item,
+					      char entry_id_out[SEMEL_UUID_SIZE]);
 /* Stores it behind the event of that id. In the open transaction. */
 semel_status semel_item_park(struct semel_consumer *consumer, struct semel_item *item,
 			     struct semel_text behind, semel_error *error);

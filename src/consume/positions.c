@@ -167,8 +167,8 @@ static semel_status take_over(struct semel_positions *positions, struct reader *
 				       "another consumer of %s reads partition %d of %s",
 				       semel_text_shown(consumer->config.scope),
 				       (int)reader->position.partition, reader->topic);
-	status = driver->inbox->position_take(consumer->store, &reader->position, consumer->owner,
-					      until_ms, error);
+	status = driver->inbox->position_acquire(consumer->store, &reader->position,
+						 consumer->owner, until_ms, error);
 	if (status != SEMEL_OK)
 		return status;
 	reader->held = true;

@@ -83,7 +83,7 @@ static void note_unfinished(struct semel_consumer *consumer, const struct semel_
 static semel_status write_resolution(struct semel_consumer *consumer, semel_error *error)
 {
 	struct semel_unfinished_claim *claim = consumer->unfinished;
-	struct semel_item *item = semel_items_make(consumer, &claim->delivery, 1, consumer->arena);
+	struct semel_item *item = semel_items_new(consumer, &claim->delivery, 1, consumer->arena);
 
 	if (!item)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for an item");
@@ -187,12 +187,12 @@ static void defer(struct semel_consumer *consumer, struct semel_item *item)
 }
 
 static semel_status settle_run(struct semel_consumer *consumer, struct semel_item *item, bool done,
-			       const semel_error *said, semel_error *error)
+			       const semel_error *handler_error, semel_error *error)
 {
 	semel_status status = SEMEL_OK;
 
 	if (!done) {
-		item->reason = semel_arena_printf(consumer->arena, "%s", said->text);
+		item->reason = semel_arena_printf(consumer->arena, "%s", handler_error->text);
 		status = driver_of(consumer)->rollback_to(consumer->store, error);
 		if (status != SEMEL_OK)
 			return status;
@@ -222,7 +222,7 @@ static semel_status begin_run(struct semel_consumer *consumer, const struct seme
 static semel_status run_claimed(struct semel_consumer *consumer, struct semel_item *item,
 				bool *in_doubt_out, semel_error *error)
 {
-	semel_error said = { .status = SEMEL_OK };
+	semel_error handler_error = { .status = SEMEL_OK };
 	bool owned = true;
 	semel_status status = semel_consumer_begin(consumer, error);
 	if (status != SEMEL_OK)
@@ -232,16 +232,16 @@ static semel_status run_claimed(struct semel_consumer *consumer, struct semel_it
 		defer(consumer, item);
 		goto roll_back;
 	}
-	bool done = semel_handler_run(consumer, item, &said) == SEMEL_OK;
-	if (semel_batch_has_ended_transaction(consumer, item, &said))
+	bool done = semel_handler_run(consumer, item, &handler_error) == SEMEL_OK;
+	if (semel_batch_has_ended_transaction(consumer, item, &handler_error))
 		return semel_settle_dead_alone(consumer, item, error);
 	semel_batch_report_to_breaker(consumer, item);
 	if (semel_status_class(item->status) == SEMEL_CLASS_OUTAGE) {
-		status = semel_error_set(error, item->status, "%s", said.text);
+		status = semel_error_set(error, item->status, "%s", handler_error.text);
 		goto roll_back;
 	}
 	struct semel_item ended = *item;
-	status = settle_run(consumer, item, done, &said, error);
+	status = settle_run(consumer, item, done, &handler_error, error);
 	if (status != SEMEL_OK)
 		goto roll_back;
 	return commit_run(consumer, item, &ended, in_doubt_out, error);

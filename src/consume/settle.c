@@ -29,8 +29,8 @@ static struct semel_hold hold_of(const struct semel_item *item, enum semel_hold_
 /* ---- holds ----------------------------------------------------------------------------------- */
 
 /* A total order is kept also where dead letters are skipped. */
-bool semel_item_holds_while_retried(const struct semel_consumer *consumer,
-				    const struct semel_item *item)
+bool semel_item_can_hold_in_retry(const struct semel_consumer *consumer,
+				  const struct semel_item *item)
 {
 	const semel_consumer_options *options = &consumer->config.options;
 
@@ -102,7 +102,7 @@ static semel_status finish_claim(struct semel_consumer *consumer, const struct s
 				 semel_error *error)
 {
 	if (item->state != SEMEL_ITEM_ADMITTED || item->claim.status != SEMEL_INBOX_CLAIMED ||
-	    !semel_consumer_claims(consumer))
+	    !semel_consumer_has_claims(consumer))
 		return SEMEL_OK;
 	return semel_claims_finish(consumer, item, SEMEL_INBOX_PROCESSED, NULL, error);
 }
@@ -157,7 +157,7 @@ static semel_status write_entry(struct semel_consumer *consumer, struct semel_it
 {
 	const struct semel_event *event = &item->delivery->event;
 	char entry_id[SEMEL_UUID_SIZE];
-	struct semel_dead_entry entry = semel_item_entry(consumer, item, entry_id);
+	struct semel_dead_letter_row entry = semel_item_entry(consumer, item, entry_id);
 
 	entry.reason = semel_text_of(item->reason && item->reason[0]
 					     ? item->reason
@@ -175,7 +175,7 @@ static semel_status fail_claim(struct semel_consumer *consumer, struct semel_ite
 
 	if (item->in_doubt)
 		return semel_claims_fail_in_doubt(consumer, item, error);
-	if (!semel_consumer_claims(consumer) || semel_consumer_joins(consumer) ||
+	if (!semel_consumer_has_claims(consumer) || semel_consumer_is_same_tx(consumer) ||
 	    item->state != SEMEL_ITEM_ADMITTED)
 		return SEMEL_OK;
 	if (options->claim == SEMEL_CLAIM_SAME_TX && options->guarantee == SEMEL_EFFECTIVELY_ONCE)
@@ -250,7 +250,7 @@ static semel_status hold_for_retry(struct semel_consumer *consumer, struct semel
 {
 	bool stored = item->entry_id.data || item->stored;
 
-	if (!item->entry_id.data && !semel_item_holds_while_retried(consumer, item))
+	if (!item->entry_id.data && !semel_item_can_hold_in_retry(consumer, item))
 		return SEMEL_OK;
 	struct semel_hold hold = hold_of(item, stored ? SEMEL_HOLD_RELEASED : SEMEL_HOLD_RETRY);
 	hold.attempts = item->runs;
@@ -263,7 +263,7 @@ static semel_status settle_retrying(struct semel_consumer *consumer, struct seme
 {
 	semel_status status = SEMEL_OK;
 
-	if (semel_consumer_claims(consumer) && !semel_consumer_joins(consumer))
+	if (semel_consumer_has_claims(consumer) && !semel_consumer_is_same_tx(consumer))
 		status = semel_claims_forget(consumer, item, error);
 	if (status != SEMEL_OK)
 		goto move;
@@ -292,7 +292,7 @@ semel_status semel_settle_failed(struct semel_consumer *consumer, struct semel_i
 		semel_item_move(item, SEMEL_ITEM_DEFERRED);
 		return SEMEL_OK;
 	}
-	if (next == SEMEL_RETRY_GIVE_UP || semel_consumer_runs_once(consumer))
+	if (next == SEMEL_RETRY_GIVE_UP || semel_consumer_is_at_most_once(consumer))
 		return semel_settle_dead(consumer, item, arena, error);
 	if (next == SEMEL_RETRY_LATER || item->entry_id.data)
 		return settle_retrying(consumer, item, arena, error);

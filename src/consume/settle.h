@@ -15,8 +15,8 @@ struct semel_consumer;
 struct semel_item;
 
 /* Later events of its key wait while it is retried. */
-bool semel_item_holds_while_retried(const struct semel_consumer *consumer,
-				    const struct semel_item *item);
+bool semel_item_can_hold_in_retry(const struct semel_consumer *consumer,
+				  const struct semel_item *item);
 /* It was processed, now or before. */
 semel_status semel_settle_done(struct semel_consumer *consumer, struct semel_item *item,
 			       struct semel_arena *arena, semel_error *error);

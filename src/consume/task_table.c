@@ -64,7 +64,7 @@ static bool fill(struct semel_task *task, const struct semel_consumer *consumer,
 	struct semel_item *item = NULL;
 
 	if (semel_delivery_copy(task->arena, delivery, &task->delivery))
-		item = semel_items_make(consumer, &task->delivery, 1, task->arena);
+		item = semel_items_new(consumer, &task->delivery, 1, task->arena);
 	if (!item || !copy_text(task->arena, entry_id, &item->entry_id))
 		return false;
 	task->item = *item;
@@ -118,9 +118,10 @@ void semel_task_table_remove(struct semel_task_table *table, struct semel_task *
 
 /* ---- finding --------------------------------------------------------------------------------- */
 
-bool semel_task_same_key(const struct semel_task *left, const struct semel_task *right)
+bool semel_task_has_same_key(const struct semel_task *left, const struct semel_task *right)
 {
-	return left->key_hash == right->key_hash && semel_item_same_key(&left->item, &right->item);
+	return left->key_hash == right->key_hash &&
+	       semel_item_has_same_key(&left->item, &right->item);
 }
 
 struct semel_task *semel_task_table_find_detached(const struct semel_task_table *table,
@@ -154,7 +155,7 @@ bool semel_task_table_has_key(const struct semel_task_table *table, const struct
 	uint64_t hash = hash_key(item);
 
 	for (const struct semel_task *task = table->first; task; task = task->next)
-		if (task->key_hash == hash && semel_item_same_key(&task->item, item))
+		if (task->key_hash == hash && semel_item_has_same_key(&task->item, item))
 			return true;
 	return false;
 }

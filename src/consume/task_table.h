@@ -63,6 +63,6 @@ struct semel_task *semel_task_table_find_detached(const struct semel_task_table 
 /* A call of this event runs, or has ended and is not settled. */
 bool semel_task_table_has_call(const struct semel_task_table *table, struct semel_text event_id);
 bool semel_task_table_has_key(const struct semel_task_table *table, const struct semel_item *item);
-bool semel_task_same_key(const struct semel_task *left, const struct semel_task *right);
+bool semel_task_has_same_key(const struct semel_task *left, const struct semel_task *right);
 
 #endif

@@ -37,7 +37,7 @@ static semel_status check(const semel_claim *claim, const semel_store *store,
 		return semel_error_set(error, SEMEL_INVALID,
 				       "the claim has no event time (give the event's own, not "
 				       "the clock's)");
-	if (!semel_time_in_calendar(claim->event_time_ms))
+	if (!semel_time_is_in_calendar(claim->event_time_ms))
 		return semel_error_set(error, SEMEL_INVALID,
 				       "the claim's event time is outside the years 1 to 9999 "
 				       "(give milliseconds since 1970)");

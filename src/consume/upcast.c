@@ -254,12 +254,13 @@ static semel_status take_output(struct semel_child *child, struct applying *appl
 
 static semel_status explain_exit(const struct semel_child *child, struct applying *applying)
 {
-	char complaint[700], ending[128];
-	semel_child_stderr(child, complaint, sizeof complaint);
+	char stderr_text[700], ending[128];
+	semel_child_stderr(child, stderr_text, sizeof stderr_text);
 	semel_child_describe_exit(child, ending, sizeof ending);
 	bool never = semel_child_exit_code(child) == SEMEL_PROGRAM_REJECTS;
 	return semel_error_set(applying->error, never ? SEMEL_HANDLER_REJECT : SEMEL_HANDLER_RETRY,
-			       "it %s%s%s", ending, complaint[0] != '\0' ? ": " : "", complaint);
+			       "it %s%s%s", ending, stderr_text[0] != '\0' ? ": " : "",
+			       stderr_text);
 }
 
 static semel_status run_child(struct semel_child *child, struct applying *applying,
@@ -355,8 +356,8 @@ static semel_status take_step(const struct step *step, struct applying *applying
 	return SEMEL_OK;
 }
 
-bool semel_upcasters_have_step(const struct semel_upcasters *upcasters,
-			       const struct semel_event *event)
+bool semel_upcasters_has_step(const struct semel_upcasters *upcasters,
+			      const struct semel_event *event)
 {
 	return find_step(upcasters, event->type) != NULL;
 }

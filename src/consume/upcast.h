@@ -30,8 +30,8 @@ semel_status semel_upcasters_add(struct semel_upcasters *upcasters,
 semel_status semel_upcasters_parse(struct semel_upcasters *upcasters, const char *specification,
 				   semel_error *error);
 /* Is there a newer version than this? */
-bool semel_upcasters_have_step(const struct semel_upcasters *upcasters,
-			       const struct semel_event *event);
+bool semel_upcasters_has_step(const struct semel_upcasters *upcasters,
+			      const struct semel_event *event);
 /* The event in its newest version; texts in the arena. The id never changes. HANDLER_REJECT or
  * HANDLER_RETRY when a step says so, with the step in the text; a new payload that claims to be
  * JSON and is not is HANDLER_REJECT. */

@@ -37,7 +37,7 @@ static const char *text_or_null(struct semel_text text)
 	return semel_text_is_blank(text) ? NULL : semel_text_shown(text);
 }
 
-static semel_dead_letter view_of(const struct semel_dead_entry *entry)
+static semel_dead_letter view_of(const struct semel_dead_letter_row *entry)
 {
 	return (semel_dead_letter){
 		.entry_id = semel_text_string(entry->entry_id),
@@ -61,11 +61,12 @@ static semel_dead_letter view_of(const struct semel_dead_entry *entry)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-semel_status semel_dead_letter_list_brief(semel_store *store, const semel_dead_filter *filter,
-					  semel_dead_letter_seen seen, void *user,
+semel_status semel_dead_letter_list_brief(semel_store *store,
+					  const semel_dead_letter_filter *filter,
+					  semel_dead_letter_visitor visit, void *user,
 					  semel_error *error)
 {
-	semel_dead_filter wanted = filter ? *filter : (semel_dead_filter){ 0 };
+	semel_dead_letter_filter wanted = filter ? *filter : (semel_dead_letter_filter){ 0 };
 	if (wanted.limit == 0)
 		wanted.limit = SEMEL_DEAD_LIST_DEFAULT;
 
@@ -75,7 +76,7 @@ semel_status semel_dead_letter_list_brief(semel_store *store, const semel_dead_f
 
 	semel_status status = SEMEL_OK;
 	uint32_t count = 0;
-	struct semel_dead_entry *entries =
+	struct semel_dead_letter_row *entries =
 		semel_arena_alloc(arena, sizeof(*entries) * wanted.limit);
 	if (!entries) {
 		status = no_memory(error);
@@ -87,7 +88,7 @@ semel_status semel_dead_letter_list_brief(semel_store *store, const semel_dead_f
 
 	for (uint32_t i = 0; i < count; i++) {
 		semel_dead_letter letter = view_of(&entries[i]);
-		seen(&letter, user);
+		visit(&letter, user);
 	}
 
 free_arena:
@@ -97,7 +98,7 @@ free_arena:
 
 /* NOT_FOUND says how to find the right id. */
 static semel_status read_entry(semel_store *store, const char *entry_id, struct semel_arena *arena,
-			       struct semel_dead_entry *entry_out, semel_error *error)
+			       struct semel_dead_letter_row *entry_out, semel_error *error)
 {
 	if (semel_string_is_blank(entry_id))
 		return semel_error_set(
@@ -113,18 +114,18 @@ static semel_status read_entry(semel_store *store, const char *entry_id, struct 
 }
 
 semel_status semel_dead_letter_get(semel_store *store, const char *entry_id,
-				   semel_dead_letter_seen seen, void *user, semel_error *error)
+				   semel_dead_letter_visitor visit, void *user, semel_error *error)
 {
 	struct semel_arena *arena = semel_arena_new(ARENA_BLOCK);
 	if (!arena)
 		return no_memory(error);
 
-	struct semel_dead_entry entry = { 0 };
+	struct semel_dead_letter_row entry = { 0 };
 	semel_status status = read_entry(store, entry_id, arena, &entry, error);
 	if (status != SEMEL_OK)
 		goto free_arena;
 	semel_dead_letter letter = view_of(&entry);
-	seen(&letter, user);
+	visit(&letter, user);
 
 free_arena:
 	semel_arena_free(arena);
@@ -136,7 +137,7 @@ free_arena:
 struct whole_list {
 	semel_store *store;
 	semel_dead_status wanted;
-	semel_dead_letter_seen seen;
+	semel_dead_letter_visitor visit;
 	void *user;
 	semel_status status;
 	semel_error *error;
@@ -147,7 +148,7 @@ static void whole_seen(const semel_dead_letter *letter, void *user)
 	struct whole_list *list = user;
 
 	if (list->wanted == SEMEL_DEAD_ANY || letter->status == list->wanted)
-		list->seen(letter, list->user);
+		list->visit(letter, list->user);
 }
 
 static void brief_seen(const semel_dead_letter *letter, void *user)
@@ -163,12 +164,12 @@ static void brief_seen(const semel_dead_letter *letter, void *user)
 }
 
 /* One payload in memory at a time, however long the list is. */
-semel_status semel_dead_letter_list(semel_store *store, const semel_dead_filter *filter,
-				    semel_dead_letter_seen seen, void *user, semel_error *error)
+semel_status semel_dead_letter_list(semel_store *store, const semel_dead_letter_filter *filter,
+				    semel_dead_letter_visitor visit, void *user, semel_error *error)
 {
 	struct whole_list list = { .store = store,
 				   .wanted = filter ? filter->status : SEMEL_DEAD_ANY,
-				   .seen = seen,
+				   .visit = visit,
 				   .user = user,
 				   .error = error };
 	semel_status status = semel_dead_letter_list_brief(store, filter, brief_seen, &list, error);
@@ -186,12 +187,12 @@ semel_status semel_dead_letter_count(semel_store *store, const char *scope, uint
 
 /* ---- replay ---------------------------------------------------------------------------------- */
 
-static bool is_of_relay(const struct semel_dead_entry *entry)
+static bool is_of_relay(const struct semel_dead_letter_row *entry)
 {
 	return semel_text_equal(entry->scope, SEMEL_TEXT(SEMEL_SCOPE_RELAY));
 }
 
-static semel_status check_pending(const struct semel_dead_entry *entry, semel_error *error)
+static semel_status check_pending(const struct semel_dead_letter_row *entry, semel_error *error)
 {
 	if (entry->status != SEMEL_DEAD_PENDING)
 		return semel_error_set(
@@ -206,7 +207,7 @@ static semel_status check_pending(const struct semel_dead_entry *entry, semel_er
 	return SEMEL_OK;
 }
 
-static semel_status check_replayable(const struct semel_dead_entry *entry, semel_error *error)
+static semel_status check_replayable(const struct semel_dead_letter_row *entry, semel_error *error)
 {
 	semel_status status = check_pending(entry, error);
 	if (status != SEMEL_OK)
@@ -252,7 +253,7 @@ static semel_status return_to_outbox(const struct semel_dead_replayer *replayer,
 
 	semel_tx tx = driver->tx(store);
 	int64_t now_ms = semel_now_ms(replayer->env);
-	struct semel_dead_entry entry = { 0 };
+	struct semel_dead_letter_row entry = { 0 };
 	status = read_entry(store, entry_id, arena, &entry, error);
 	if (status != SEMEL_OK)
 		goto finish;
@@ -278,8 +279,8 @@ static semel_status need_broker(struct semel_dead_replayer *replayer, semel_erro
 
 /* The entry becomes REPLAYED, and stays locked until the transaction's end. */
 static semel_status mark_replayed(const struct semel_dead_replayer *replayer, const char *entry_id,
-				  struct semel_arena *arena, struct semel_dead_entry *entry_out,
-				  semel_error *error)
+				  struct semel_arena *arena,
+				  struct semel_dead_letter_row *entry_out, semel_error *error)
 {
 	semel_store *store = replayer->store;
 	semel_status status = read_entry(store, entry_id, arena, entry_out, error);
@@ -294,7 +295,7 @@ static semel_status mark_replayed(const struct semel_dead_replayer *replayer, co
 }
 
 static semel_status send_copy(const struct semel_dead_replayer *replayer,
-			      const struct semel_dead_entry *entry, semel_error *error)
+			      const struct semel_dead_letter_row *entry, semel_error *error)
 {
 	struct semel_publish_metadata metadata = { .replay = entry->replay_count + 1 };
 	semel_status status = semel_event_check_names(&entry->event, error);
@@ -313,7 +314,7 @@ static semel_status mark_and_send(struct semel_dead_replayer *replayer, const ch
 				  struct semel_arena *arena, semel_error *error)
 {
 	semel_store *store = replayer->store;
-	struct semel_dead_entry entry = { 0 };
+	struct semel_dead_letter_row entry = { 0 };
 	semel_status status = need_broker(replayer, error);
 	if (status != SEMEL_OK)
 		return status;
@@ -329,7 +330,7 @@ static semel_status mark_and_send(struct semel_dead_replayer *replayer, const ch
 
 /* A planted bug: every replayer that has read a PENDING entry sends it. */
 static semel_status send_and_mark(struct semel_dead_replayer *replayer,
-				  const struct semel_dead_entry *entry, semel_error *error)
+				  const struct semel_dead_letter_row *entry, semel_error *error)
 {
 	semel_store *store = replayer->store;
 	semel_status status = need_broker(replayer, error);
@@ -350,7 +351,7 @@ static semel_status send_and_mark(struct semel_dead_replayer *replayer,
 static semel_status replay_entry(struct semel_dead_replayer *replayer, const char *entry_id,
 				 struct semel_arena *arena, semel_error *error)
 {
-	struct semel_dead_entry entry = { 0 };
+	struct semel_dead_letter_row entry = { 0 };
 	semel_status status = read_entry(replayer->store, entry_id, arena, &entry, error);
 	if (status != SEMEL_OK)
 		return status;
@@ -399,7 +400,7 @@ semel_status semel_dead_letter_replay(semel_store *store, const char *broker_url
 /* ---- discard --------------------------------------------------------------------------------- */
 
 /* The hold that this event is the head of, if it is one. */
-static semel_status find_hold(semel_tx tx, const struct semel_dead_entry *entry,
+static semel_status find_hold(semel_tx tx, const struct semel_dead_letter_row *entry,
 			      struct semel_arena *arena, struct semel_hold *hold_out,
 			      semel_error *error)
 {
@@ -423,7 +424,7 @@ static semel_status find_hold(semel_tx tx, const struct semel_dead_entry *entry,
 /* Followers of a discarded head are released; without any the hold is removed. The head may be in
  * RETRY: its replay was sent and not marked, and failed for now. The delayed copy of that run will
  * find the entry discarded, and change nothing. */
-static semel_status release_followers(semel_tx tx, const struct semel_dead_entry *entry,
+static semel_status release_followers(semel_tx tx, const struct semel_dead_letter_row *entry,
 				      struct semel_arena *arena, semel_error *error)
 {
 	struct semel_hold hold = { 0 };
@@ -435,8 +436,9 @@ static semel_status release_followers(semel_tx tx, const struct semel_dead_entry
 
 /* A copy that is still at the broker (the relay sent it twice, a replay was sent and not marked)
  * finds the decision among the claims, and is skipped. */
-static semel_status forbid_copies(struct semel_guard *guard, const struct semel_dead_entry *entry,
-				  int64_t now_ms, semel_error *error)
+static semel_status forbid_copies(struct semel_guard *guard,
+				  const struct semel_dead_letter_row *entry, int64_t now_ms,
+				  semel_error *error)
 {
 	if (semel_text_is_blank(entry->event.id) || semel_text_is_blank(entry->event.topic))
 		return SEMEL_OK;
@@ -468,7 +470,7 @@ struct discard {
 };
 
 static semel_status discard_of_relay(const struct discard *discard,
-				     const struct semel_dead_entry *entry, int64_t now_ms,
+				     const struct semel_dead_letter_row *entry, int64_t now_ms,
 				     semel_error *error)
 {
 	const struct semel_store_driver *driver = discard->store->driver;
@@ -482,7 +484,7 @@ static semel_status discard_of_relay(const struct discard *discard,
 
 /* Locks come in the order in which a consumer takes them: the hold, the claim, the dead letter. */
 static semel_status discard_of_scope(const struct discard *discard,
-				     const struct semel_dead_entry *entry, int64_t now_ms,
+				     const struct semel_dead_letter_row *entry, int64_t now_ms,
 				     semel_error *error)
 {
 	const struct semel_store_driver *driver = discard->store->driver;
@@ -504,7 +506,7 @@ static semel_status discard_of_scope(const struct discard *discard,
 /* In the open transaction, so that the entry is neither replayed nor changed meanwhile. */
 static semel_status discard_entry(const struct discard *discard, semel_error *error)
 {
-	struct semel_dead_entry entry = { 0 };
+	struct semel_dead_letter_row entry = { 0 };
 	semel_status status =
 		read_entry(discard->store, discard->entry_id, discard->arena, &entry, error);
 	if (status != SEMEL_OK)
@@ -566,7 +568,7 @@ static semel_status check_scope(const char *scope, semel_error *error)
 	return SEMEL_OK;
 }
 
-static semel_status add_entry(semel_tx tx, struct semel_dead_entry *entry,
+static semel_status add_entry(semel_tx tx, struct semel_dead_letter_row *entry,
 			      const semel_event_input *input, struct semel_arena *arena,
 			      semel_error *error)
 {
@@ -602,8 +604,8 @@ semel_status semel_dead_letter_add(semel_tx tx, const char *scope, const semel_e
 	struct semel_arena *arena = semel_arena_new(ARENA_BLOCK);
 	if (!arena)
 		return no_memory(error);
-	struct semel_dead_entry entry = { .scope = semel_text_of(scope),
-					  .reason = semel_text_of(reason) };
+	struct semel_dead_letter_row entry = { .scope = semel_text_of(scope),
+					       .reason = semel_text_of(reason) };
 	status = add_entry(tx, &entry, event, arena, error);
 	if (status != SEMEL_OK)
 		goto free_arena;

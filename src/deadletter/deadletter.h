@@ -31,8 +31,9 @@ semel_status semel_dead_replayer_replay(struct semel_dead_replayer *replayer, co
 void semel_dead_replayer_close(struct semel_dead_replayer *replayer);
 
 /* As semel_dead_letter_list, in brief (SEMEL_DEAD_BRIEF): without payloads. */
-semel_status semel_dead_letter_list_brief(semel_store *store, const semel_dead_filter *filter,
-					  semel_dead_letter_seen seen, void *user,
+semel_status semel_dead_letter_list_brief(semel_store *store,
+					  const semel_dead_letter_filter *filter,
+					  semel_dead_letter_visitor visit, void *user,
 					  semel_error *error);
 
 /* One JSON object, every member present, null where it is unknown. */

@@ -79,7 +79,7 @@ static semel_status read_page(struct run *run, int64_t *after_seq, struct page *
 
 	*after_seq = batch.rows[batch.count - 1].seq;
 	for (uint32_t i = 0; i < batch.count; i++)
-		if (!plan->scope || semel_topics_contain(&run->topics, batch.rows[i].event.topic))
+		if (!plan->scope || semel_topics_has(&run->topics, batch.rows[i].event.topic))
 			page->rows[page->count++] = batch.rows[i];
 	return SEMEL_OK;
 }

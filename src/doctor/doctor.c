@@ -352,7 +352,7 @@ static void report_unread_topics(const struct run *run, const struct semel_topic
 	for (size_t i = 0; i < published->count && read->count > 0; i++) {
 		const char *topic = published->names[i];
 		bool claimed = true;
-		if (semel_topics_contain(read, semel_text_of(topic)) ||
+		if (semel_topics_has(read, semel_text_of(topic)) ||
 		    run->store->driver->inbox->has_topic(run->store, semel_text_of(topic), &claimed,
 							 NULL) != SEMEL_OK ||
 		    claimed)

@@ -349,7 +349,7 @@ static semel_status take_time(const semel_event_input *input, const struct semel
 			      struct semel_event *event, semel_error *error)
 {
 	event->time_ms = input->time_ms != 0 ? input->time_ms : semel_now_ms(env);
-	if (!semel_time_in_calendar(event->time_ms))
+	if (!semel_time_is_in_calendar(event->time_ms))
 		return semel_error_set(error, SEMEL_INVALID,
 				       "time is outside the years 1 to 9999: give milliseconds "
 				       "since 1970");

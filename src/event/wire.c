@@ -221,9 +221,9 @@ bool semel_wire_write(const struct semel_event *event,
 {
 	struct writer writer = { .message = message_out, .arena = arena };
 	bool none = semel_text_equal(event->headers, SEMEL_TEXT("{}"));
-	size_t room = OWN_FIELDS + (none ? 0 : count_headers(event->headers));
+	size_t capacity = OWN_FIELDS + (none ? 0 : count_headers(event->headers));
 	*message_out = (struct semel_wire_message){ 0 };
-	message_out->fields = semel_arena_alloc(arena, room * sizeof(message_out->fields[0]));
+	message_out->fields = semel_arena_alloc(arena, capacity * sizeof(message_out->fields[0]));
 	if (!message_out->fields)
 		return false;
 	if (!none)
@@ -383,7 +383,7 @@ bool semel_wire_read_end(struct semel_wire_reading *reading)
 	fall_back(&event->aggregate_id, event->routing_key);
 	fall_back(&event->content_type, SEMEL_TEXT("application/octet-stream"));
 	/* Milliseconds in a field of seconds, and the like: no store could keep such a time. */
-	if (!semel_time_in_calendar(event->time_ms))
+	if (!semel_time_is_in_calendar(event->time_ms))
 		event->time_ms = 0;
 	event->headers = semel_buffer_text(reading->headers);
 	struct semel_text *texts[] = { &event->id,

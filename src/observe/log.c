@@ -88,7 +88,7 @@ static int current_settings(void)
 	return atomic_load(&settings);
 }
 
-bool semel_log_enabled(enum semel_log_level level)
+bool semel_log_is_enabled(enum semel_log_level level)
 {
 	return (int)level >= (current_settings() & LEVEL_BITS);
 }
@@ -338,7 +338,7 @@ void semel_log(enum semel_log_level level, const char *message,
 
 void semel_logf(enum semel_log_level level, const char *format, ...)
 {
-	if (!semel_log_enabled(level))
+	if (!semel_log_is_enabled(level))
 		return;
 	char message[SEMEL_ERROR_TEXT_MAX + 256];
 	va_list arguments;

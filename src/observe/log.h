@@ -36,7 +36,7 @@ struct semel_log_fields {
 
 /* Reads the environment; level is the default. CONFIG on a wrong value. */
 semel_status semel_log_setup(enum semel_log_level level, semel_error *error);
-bool semel_log_enabled(enum semel_log_level level);
+bool semel_log_is_enabled(enum semel_log_level level);
 void semel_log(enum semel_log_level level, const char *message,
 	       const struct semel_log_fields *fields);
 /* Writes the counts of omitted lines that were not written so far; before the process ends. */

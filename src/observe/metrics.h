@@ -89,7 +89,7 @@ void semel_metrics_render(struct semel_buffer *text);
  * semel_step_seconds_total: two reads of a clock and one addition. */
 enum semel_timed_step {
 	SEMEL_TIMED_READ,    /* relay: rows from the outbox or the change stream */
-	SEMEL_TIMED_PUBLISH, /* relay: sending them, and waiting for room in the window */
+	SEMEL_TIMED_PUBLISH, /* relay: sending them, and waiting for a free place in the window */
 	SEMEL_TIMED_CONFIRM, /* relay: receiving outcomes */
 	SEMEL_TIMED_MARK,    /* relay: marking what was confirmed */
 	SEMEL_TIMED_RECEIVE, /* consumer: taking deliveries */

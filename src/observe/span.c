@@ -232,7 +232,7 @@ static void read_environment(void)
 	semel_cond_init(&export.emptied);
 }
 
-bool semel_spans_enabled(void)
+bool semel_spans_are_enabled(void)
 {
 	pthread_once(&export.once, read_environment);
 	return export.enabled;
@@ -449,7 +449,7 @@ static void start(void)
 
 void semel_span_end(const struct semel_span *span)
 {
-	if (!span->parent.sampled || !semel_spans_enabled())
+	if (!span->parent.sampled || !semel_spans_are_enabled())
 		return;
 	pthread_mutex_lock(&export.mutex);
 	if (!export.started)
@@ -465,7 +465,7 @@ void semel_span_end(const struct semel_span *span)
 
 void semel_spans_flush(int64_t wait_ms)
 {
-	if (!semel_spans_enabled())
+	if (!semel_spans_are_enabled())
 		return;
 	struct timespec until = after_ms(wait_ms);
 	pthread_mutex_lock(&export.mutex);

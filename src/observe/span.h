@@ -52,7 +52,7 @@ struct semel_span {
 };
 
 /* Is an endpoint configured? */
-bool semel_spans_enabled(void);
+bool semel_spans_are_enabled(void);
 
 /* "00-…-…-01". False: it is none. */
 bool semel_traceparent_parse(struct semel_text text, struct semel_span_context *context_out);

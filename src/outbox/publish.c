@@ -82,7 +82,7 @@ static struct semel_span *begin_spans(const struct semel_env *env, struct semel_
 				      size_t count, struct semel_arena *arena)
 {
 	struct semel_span *spans =
-		semel_spans_enabled() ? semel_arena_alloc(arena, count * sizeof *spans) : NULL;
+		semel_spans_are_enabled() ? semel_arena_alloc(arena, count * sizeof *spans) : NULL;
 
 	for (size_t i = 0; spans && i < count; i++)
 		spans[i] = begin_span(env, &events[i], arena);

@@ -128,8 +128,8 @@ semel_status semel_stuck_check_run(struct semel_stuck_check *stuck, semel_error 
 	return status;
 }
 
-bool semel_stuck_check_confirms(const struct semel_stuck_check *stuck,
-				const struct semel_wait *wait)
+bool semel_stuck_check_is_confirmed(const struct semel_stuck_check *stuck,
+				    const struct semel_wait *wait)
 {
 	struct semel_wait_fix fix = semel_wait_find_fix(wait, stuck->now_ms);
 
@@ -152,7 +152,8 @@ static semel_status count_wait(const struct semel_wait *wait, void *user)
 	bool counted_as_replay = wait->kind == SEMEL_WAIT_HOLD &&
 				 wait->letter == SEMEL_DEAD_REPLAYED && !wait->settled;
 
-	counting->count += !counted_as_replay && semel_stuck_check_confirms(counting->stuck, wait);
+	counting->count +=
+		!counted_as_replay && semel_stuck_check_is_confirmed(counting->stuck, wait);
 	return SEMEL_OK;
 }
 

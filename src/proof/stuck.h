@@ -47,8 +47,8 @@ struct semel_stuck_check {
 /* Queries the broker for every copy that a row waits for. Afterwards read the waits again. */
 semel_status semel_stuck_check_run(struct semel_stuck_check *stuck, semel_error *error);
 /* Is this wait, which was read after the run, stuck? */
-bool semel_stuck_check_confirms(const struct semel_stuck_check *stuck,
-				const struct semel_wait *wait);
+bool semel_stuck_check_is_confirmed(const struct semel_stuck_check *stuck,
+				    const struct semel_wait *wait);
 /* One query: is no copy of the event in transit? */
 semel_status semel_stuck_check_is_gone(const struct semel_stuck_check *stuck, struct semel_text id,
 				       bool *gone_out, semel_error *error);

@@ -256,7 +256,7 @@ static bool is_expected(const struct reader *reader)
 	struct semel_topics now = { 0 };
 
 	if (semel_subscription_topics(reader->row, reader->query->arena, &now, NULL) != SEMEL_OK ||
-	    !semel_topics_contain(&now, event->topic))
+	    !semel_topics_has(&now, event->topic))
 		return false;
 	if (reader->row->from_latest && event->time_ms < reader->row->since_ms)
 		return false;

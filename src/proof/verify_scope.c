@@ -322,7 +322,7 @@ static semel_status flag_wait(const struct semel_wait *wait, void *user)
 	struct scope_check *check = user;
 	struct semel_ledger_entry *entry =
 		semel_ledger_find(&check->verification->ledger, wait->event_id);
-	bool stuck = semel_stuck_check_confirms(&check->stuck, wait);
+	bool stuck = semel_stuck_check_is_confirmed(&check->stuck, wait);
 	bool leftover = is_leftover_hold(wait);
 	if (entry && !leftover)
 		entry->flags |= stuck ? SEMEL_LEDGER_IS_STUCK : SEMEL_LEDGER_IS_MOVING;
@@ -532,7 +532,7 @@ static void add_old_topic(struct semel_text topic, int64_t since_ms, int64_t rem
 	struct scope_check *check = user;
 	const struct semel_ledger *ledger = &check->verification->ledger;
 	(void)since_ms;
-	if (removed_at_ms == 0 || semel_topics_contain(&check->topics, topic))
+	if (removed_at_ms == 0 || semel_topics_has(&check->topics, topic))
 		return;
 	for (size_t i = 0; i < ledger->topic_count; i++)
 		if (semel_text_equal(ledger->topics[i], topic))
@@ -560,7 +560,7 @@ static semel_status prepare(struct scope_check *check, const struct semel_subscr
 	if (status != SEMEL_OK)
 		return status;
 	for (size_t i = 0; i < ledger->topic_count; i++)
-		check->reads[i] = semel_topics_contain(&check->topics, ledger->topics[i]);
+		check->reads[i] = semel_topics_has(&check->topics, ledger->topics[i]);
 	if (row->from_latest)
 		check->since_ms = row->since_ms;
 	if (row->bind.data && broker_binds(check->verification))

@@ -28,8 +28,8 @@ semel_status semel_verification_flag_letters(struct semel_verification *verifica
 semel_status semel_verification_flag_claims(struct semel_verification *verification,
 					    semel_store *store, struct semel_text scope,
 					    semel_error *error);
-/* Verifies a scope and adds it to the report, which has room for it. row NULL: a scope that claims
- * through the library or by SQL, without a subscription. */
+/* Verifies a scope and adds it to the report, which has capacity for it. row NULL: a scope that
+ * claims through the library or by SQL, without a subscription. */
 semel_status semel_verify_scope_add(struct semel_verification *verification, semel_store *consumer,
 				    const struct semel_subscription_row *row,
 				    struct semel_text name, semel_error *error);

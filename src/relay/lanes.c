@@ -46,7 +46,7 @@ semel_status semel_lanes_open(struct semel_lanes *lanes, semel_store *store,
 	return SEMEL_OK;
 }
 
-bool semel_lanes_are_all_mine(const struct semel_lanes *lanes)
+bool semel_lanes_has_all(const struct semel_lanes *lanes)
 {
 	bool all = true;
 	for (int32_t i = 0; i < lanes->count; i++)
@@ -76,8 +76,8 @@ static semel_status take_lane(struct semel_lanes *lanes, semel_store *store,
 {
 	lane->lease = *found;
 	lane->lease.streamed = lanes->all_or_none;
-	semel_status status = store->driver->outbox->lease_take(store, &lane->lease, lanes->owner,
-								semel_lanes_expiry(lanes), error);
+	semel_status status = store->driver->outbox->lease_acquire(
+		store, &lane->lease, lanes->owner, semel_lanes_expiry(lanes), error);
 	if (status != SEMEL_OK)
 		return status;
 	start_reading(lane);

@@ -55,7 +55,7 @@ semel_status semel_lanes_maintain(struct semel_lanes *lanes, semel_store *store,
 /* Only renews our leases, when that is due: for use while batches are in flight, when lanes can
  * neither be taken nor released. */
 semel_status semel_lanes_renew(struct semel_lanes *lanes, semel_store *store, semel_error *error);
-bool semel_lanes_are_all_mine(const struct semel_lanes *lanes);
+bool semel_lanes_has_all(const struct semel_lanes *lanes);
 /* When a lease that is renewed now expires. */
 int64_t semel_lanes_expiry(const struct semel_lanes *lanes);
 /* After a reconnect, perhaps to a server that lacks what the last one had: no lane is ours until

@@ -148,7 +148,7 @@ static void handle_outcome(const struct semel_publish_outcome *outcome, void *us
 	if (took_us <= 0)
 		took_us = (poll->began_ms - inflight->batch->offered_at_ms) * 1000;
 	semel_relay_counters_add_outcome(&pipeline->marking.counters, outcome->status, took_us);
-	if (semel_spans_enabled())
+	if (semel_spans_are_enabled())
 		trace_outcome(inflight, outcome->status, pipeline->env);
 	record_outcome(pipeline, outcome->token, outcome->status, outcome->reason);
 	if (outcome->status != SEMEL_OK || poll->status != SEMEL_OK)
@@ -199,7 +199,7 @@ static semel_status mark_refusals(struct semel_pipeline *pipeline, semel_error *
 
 /* The broker's window is full: polls outcomes for a while. This may take up to the confirm timeout,
  * and the leases are shorter than that. */
-static semel_status make_room(struct semel_pipeline *pipeline, semel_error *error)
+static semel_status close_answered_batches(struct semel_pipeline *pipeline, semel_error *error)
 {
 	struct semel_marking *marking = &pipeline->marking;
 	semel_status status = poll_broker(pipeline, POLL_MS, error);
@@ -267,7 +267,7 @@ static semel_status offer_row(struct semel_pipeline *pipeline, struct semel_rela
 	}
 	while ((outcome = broker->driver->publish(broker, &row->event, &inflight->metadata,
 						  inflight, error)) == SEMEL_FULL) {
-		semel_status status = make_room(pipeline, error);
+		semel_status status = close_answered_batches(pipeline, error);
 		if (status != SEMEL_OK)
 			return status;
 		if (must_wait(pipeline, batch, at)) {
@@ -328,18 +328,18 @@ release_batch:
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static struct semel_room room_in(const struct semel_pipeline *pipeline)
+static struct semel_read_limits read_limits_of(const struct semel_pipeline *pipeline)
 {
 	bool transaction_open = pipeline->window.refused && has_open_transaction(pipeline);
 
-	return semel_window_room(&pipeline->window, transaction_open);
+	return semel_window_read_limits(&pipeline->window, transaction_open);
 }
 
-bool semel_pipeline_has_room(const struct semel_pipeline *pipeline)
+bool semel_pipeline_can_read(const struct semel_pipeline *pipeline)
 {
-	uint32_t rows = room_in(pipeline).rows;
+	uint32_t rows = read_limits_of(pipeline).rows;
 
-	return rows > 0 && rows >= pipeline->window.limits.room_min;
+	return rows > 0 && rows >= pipeline->window.limits.free_min;
 }
 
 static bool is_listening(const struct semel_pipeline *pipeline)
@@ -364,15 +364,15 @@ static semel_status fill(struct semel_pipeline *pipeline, semel_error *error)
 	struct semel_source *source = pipeline->source;
 	struct semel_relay_batch *batch = NULL;
 
-	if (!semel_pipeline_has_room(pipeline)) {
+	if (!semel_pipeline_can_read(pipeline)) {
 		pipeline->more = true;
 		return SEMEL_OK;
 	}
 	int64_t began_us = semel_step_timer_begin();
 	semel_status status = source->driver->probe(source, error);
 	while (status == SEMEL_OK) {
-		struct semel_room room = room_in(pipeline);
-		status = source->driver->read(source, &room, &batch, error);
+		struct semel_read_limits limits = read_limits_of(pipeline);
+		status = source->driver->read(source, &limits, &batch, error);
 		if (status != SEMEL_OK || !batch)
 			break;
 		semel_step_timer_end(SEMEL_TIMED_READ, began_us);
@@ -393,7 +393,7 @@ static semel_status fill(struct semel_pipeline *pipeline, semel_error *error)
 static int64_t mark_at_ms(const struct semel_pipeline *pipeline)
 {
 	struct semel_mark_facts facts = {
-		.rows_min = pipeline->window.limits.room_min,
+		.rows_min = pipeline->window.limits.free_min,
 		.batches_max = SEMEL_MARKING_BATCHES_MAX,
 		.delay_ms = pipeline->options.mark_delay_ms,
 	};
@@ -410,7 +410,7 @@ static enum semel_outcome_mode outcome_mode(const struct semel_pipeline *pipelin
 		.broker_works_in_background = broker->works_in_background,
 		.source_reports_exhausted = pipeline->source->driver->is_exhausted != NULL,
 		.source_listens = is_listening(pipeline),
-		.has_room = semel_pipeline_has_room(pipeline),
+		.can_read = semel_pipeline_can_read(pipeline),
 		.transactional = pipeline->transactions.joined,
 		.sparse = pipeline->window.sparse,
 	};
@@ -427,7 +427,7 @@ static void complete_transaction(struct semel_pipeline *pipeline)
 
 	if (!pipeline->transactions.joined ||
 	    (transaction_open &&
-	     (room_in(pipeline).rows > 0 || semel_window_has_answered_batch(window))))
+	     (read_limits_of(pipeline).rows > 0 || semel_window_has_answered_batch(window))))
 		return;
 	if (pipeline->broker->driver->complete_transaction(pipeline->broker, !transaction_open) &&
 	    transaction_open)
@@ -529,7 +529,7 @@ int64_t semel_pipeline_sleep_ms(const struct semel_pipeline *pipeline, int64_t m
 		.unanswered = pipeline->window.unanswered,
 		.outcomes = outcome_mode(pipeline),
 		.progressed = pipeline->progress.read || pipeline->progress.marking.marked,
-		.may_read = pipeline->more && semel_pipeline_has_room(pipeline),
+		.may_read = pipeline->more && semel_pipeline_can_read(pipeline),
 		.unfinished = pipeline->progress.unfinished || pipeline->progress.marking.deferred,
 	};
 
@@ -559,7 +559,7 @@ static void assemble(struct semel_pipeline *pipeline, struct semel_lanes *lanes)
 		.batches.rows_max = batch_max_for(options->window, (uint32_t)lanes->count),
 		.limits = { .rows_max = options->window,
 			    .bytes_max = options->window_bytes,
-			    .room_min = options->transactions ? 1 : options->window / 4,
+			    .free_min = options->transactions ? 1 : options->window / 4,
 			    .confirm_timeout_ms = options->confirm_timeout_ms },
 	};
 	pipeline->marking = (struct semel_marking){

@@ -59,8 +59,8 @@ int64_t semel_pipeline_sleep_ms(const struct semel_pipeline *pipeline, int64_t m
 bool semel_pipeline_is_carrying(const struct semel_pipeline *pipeline);
 /* There may be rows that the next step should read without a wakeup. */
 bool semel_pipeline_has_more(const struct semel_pipeline *pipeline);
-/* There is room to read more. */
-bool semel_pipeline_has_room(const struct semel_pipeline *pipeline);
+/* The window has enough free places to read more. */
+bool semel_pipeline_can_read(const struct semel_pipeline *pipeline);
 /* Before the connections are closed: marks the answered events of batches that are not answered as
  * a whole, so that they are not published again. The next call connects or closes. */
 void semel_pipeline_mark_answered(struct semel_pipeline *pipeline);

@@ -220,16 +220,16 @@ static semel_status round_add(struct poll *poll, struct semel_lane_probe *at, se
 	return SEMEL_OK;
 }
 
-/* Divides the room evenly. */
-static void round_divide(struct poll *poll, const struct semel_room *room)
+/* Divides the limits evenly. */
+static void round_divide(struct poll *poll, const struct semel_read_limits *limits)
 {
-	uint32_t rows = room->rows / (uint32_t)poll->read_count;
+	uint32_t rows = limits->rows / (uint32_t)poll->read_count;
 
 	if (rows > poll->batches->rows_max)
 		rows = poll->batches->rows_max;
 	for (size_t i = 0; i < poll->read_count; i++) {
 		poll->read[i]->fetched.capacity = rows;
-		poll->read[i]->fetched.bytes_max = room->bytes / poll->read_count;
+		poll->read[i]->fetched.bytes_max = limits->bytes / poll->read_count;
 	}
 }
 
@@ -259,12 +259,12 @@ static bool may_read_on(const struct poll *poll, const struct semel_lane *lane)
 	       rows_in_flight(poll, lane) <= REREAD_MAX;
 }
 
-/* A batch from each of as many lanes as there is room for: side by side they hold more aggregates
- * than one lane does, and a broker may have room for only one event of each. */
-static semel_status round_choose(struct poll *poll, const struct semel_room *room,
+/* A batch from each of as many lanes as the limits allow: side by side they hold more aggregates
+ * than one lane does, and a broker may take only one event of each at a time. */
+static semel_status round_choose(struct poll *poll, const struct semel_read_limits *limits,
 				 semel_error *error)
 {
-	size_t most = (room->rows + poll->batches->rows_max - 1) / poll->batches->rows_max;
+	size_t most = (limits->rows + poll->batches->rows_max - 1) / poll->batches->rows_max;
 	size_t begin = poll->run_at;
 	semel_status status = SEMEL_OK;
 
@@ -301,15 +301,16 @@ static semel_status fetch_round(struct poll *poll, semel_error *error)
 	return status;
 }
 
-static semel_status read_round(struct poll *poll, const struct semel_room *room, semel_error *error)
+static semel_status read_round(struct poll *poll, const struct semel_read_limits *limits,
+			       semel_error *error)
 {
 	poll->read_count = poll->read_at = 0;
-	semel_status status = round_choose(poll, room, error);
+	semel_status status = round_choose(poll, limits, error);
 	if (status != SEMEL_OK)
 		goto release_round;
 	if (poll->read_count == 0)
 		return SEMEL_OK;
-	round_divide(poll, room);
+	round_divide(poll, limits);
 	status = fetch_round(poll, error);
 	if (status == SEMEL_OK)
 		return SEMEL_OK;
@@ -364,8 +365,8 @@ static bool exceptions_in_flight(const struct poll *poll, const struct semel_lan
 
 /* The exceptions of a lane that are due. */
 static semel_status read_due(struct poll *poll, struct semel_lane_probe *found,
-			     const struct semel_room *room, struct semel_relay_batch **batch_out,
-			     semel_error *error)
+			     const struct semel_read_limits *limits,
+			     struct semel_relay_batch **batch_out, semel_error *error)
 {
 	struct semel_lane *lane = &poll->lanes->lanes[found->lane];
 
@@ -379,8 +380,8 @@ static semel_status read_due(struct poll *poll, struct semel_lane_probe *found,
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch of events");
 	batch->exceptions = true;
 	batch->fetched.capacity =
-		room->rows < poll->batches->rows_max ? room->rows : poll->batches->rows_max;
-	batch->fetched.bytes_max = room->bytes;
+		limits->rows < poll->batches->rows_max ? limits->rows : poll->batches->rows_max;
+	batch->fetched.bytes_max = limits->bytes;
 	semel_status status = poll->store->driver->outbox->fetch_due(
 		poll->store, &lane->lease, semel_now_ms(poll->env), &batch->fetched, error);
 	found->due = batch->fetched.count > 0;
@@ -391,31 +392,32 @@ static semel_status read_due(struct poll *poll, struct semel_lane_probe *found,
 	return status;
 }
 
-semel_status semel_poll_read_due(struct semel_source *source, const struct semel_room *room,
+semel_status semel_poll_read_due(struct semel_source *source,
+				 const struct semel_read_limits *limits,
 				 struct semel_relay_batch **batch_out, semel_error *error)
 {
 	struct poll *poll = poll_of(source);
 	semel_status status = SEMEL_OK;
 
 	*batch_out = NULL;
-	while (room->rows > 0 && !*batch_out && status == SEMEL_OK &&
+	while (limits->rows > 0 && !*batch_out && status == SEMEL_OK &&
 	       poll->due_at < poll->probe_count)
-		status = read_due(poll, &poll->probes[poll->due_at++], room, batch_out, error);
+		status = read_due(poll, &poll->probes[poll->due_at++], limits, batch_out, error);
 	return status;
 }
 
 /* ---- the driver ------------------------------------------------------------------------------ */
 
-static semel_status read_next(struct semel_source *source, const struct semel_room *room,
+static semel_status read_next(struct semel_source *source, const struct semel_read_limits *limits,
 			      struct semel_relay_batch **batch_out, semel_error *error)
 {
 	struct poll *poll = poll_of(source);
 	semel_status status = SEMEL_OK;
 
 	*batch_out = take_from_round(poll);
-	if (*batch_out || room->rows == 0)
+	if (*batch_out || limits->rows == 0)
 		return SEMEL_OK;
-	status = semel_poll_read_due(source, room, batch_out, error);
+	status = semel_poll_read_due(source, limits, batch_out, error);
 	if (*batch_out || status != SEMEL_OK)
 		return status;
 	if (poll->batches->count >= BATCHES_MAX) {
@@ -423,7 +425,7 @@ static semel_status read_next(struct semel_source *source, const struct semel_ro
 		return SEMEL_OK;
 	}
 	do {
-		status = read_round(poll, room, error);
+		status = read_round(poll, limits, error);
 		if (status != SEMEL_OK)
 			return status;
 		*batch_out = take_from_round(poll);

@@ -10,7 +10,8 @@ semel_status semel_poll_probe(struct semel_source *source, semel_error *error);
 /* The same for exceptions alone: the rows come through the change stream. */
 semel_status semel_poll_probe_due(struct semel_source *source, semel_error *error);
 /* After a probe: the next batch of exceptions that are due; NULL: there are no more. */
-semel_status semel_poll_read_due(struct semel_source *source, const struct semel_room *room,
+semel_status semel_poll_read_due(struct semel_source *source,
+				 const struct semel_read_limits *limits,
 				 struct semel_relay_batch **batch_out, semel_error *error);
 /* Starts again at the low marks, over the same connection. */
 void semel_poll_restart(struct semel_source *source);

@@ -338,7 +338,7 @@ static void sleep_until_due(struct semel_relay *relay)
 	int64_t wait_ms = semel_pipeline_sleep_ms(relay->pipeline, most_ms);
 	if (wait_ms == 0)
 		return;
-	if (semel_pipeline_has_room(relay->pipeline) &&
+	if (semel_pipeline_can_read(relay->pipeline) &&
 	    driver->arm_wakeup(relay->source, semel_pipeline_is_carrying(relay->pipeline))) {
 		relay->must_read = true;
 		return;

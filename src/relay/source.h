@@ -19,7 +19,7 @@ struct semel_source {
 };
 
 /* How much more may be in flight. */
-struct semel_room {
+struct semel_read_limits {
 	uint32_t rows;
 	uint64_t bytes;
 };
@@ -37,9 +37,9 @@ struct semel_source_driver {
 			struct semel_relay_batches *batches);
 	/* Checks for rows, once before the reads of a step. */
 	semel_status (*probe)(struct semel_source *source, semel_error *error);
-	/* The next batch of at least one row, within the room; NULL: nothing more now. Without room
-	 * only rows that the source has already fetched are returned. */
-	semel_status (*read)(struct semel_source *source, const struct semel_room *room,
+	/* The next batch of at least one row, within the limits; NULL: nothing more now. With
+	 * limits of 0 only rows that the source has already fetched are returned. */
+	semel_status (*read)(struct semel_source *source, const struct semel_read_limits *limits,
 			     struct semel_relay_batch **batch_out, semel_error *error);
 	/* Once this batch is marked, no row at or below the result waits in its lane. */
 	int64_t (*low_seq)(struct semel_source *source, const struct semel_relay_batch *batch);

@@ -83,13 +83,14 @@ void semel_window_remove(struct semel_window *window, struct semel_relay_batch *
 
 /* ---- questions ------------------------------------------------------------------------------- */
 
-struct semel_room semel_window_room(const struct semel_window *window, bool transaction_open)
+struct semel_read_limits semel_window_read_limits(const struct semel_window *window,
+						  bool transaction_open)
 {
 	if (window->rows >= window->limits.rows_max || (window->refused && !transaction_open) ||
 	    window->bytes >= window->limits.bytes_max)
-		return (struct semel_room){ 0 };
-	return (struct semel_room){ .rows = window->limits.rows_max - window->rows,
-				    .bytes = window->limits.bytes_max - window->bytes };
+		return (struct semel_read_limits){ 0 };
+	return (struct semel_read_limits){ .rows = window->limits.rows_max - window->rows,
+					   .bytes = window->limits.bytes_max - window->bytes };
 }
 
 bool semel_window_is_behind_refused(const struct semel_window *window,
@@ -178,7 +179,7 @@ int64_t semel_pacing_mark_at_ms(const struct semel_mark_facts *facts)
 static bool may_defer_outcomes(const struct semel_outcome_facts *facts)
 {
 	return facts->broker_works_in_background && facts->sparse && !facts->transactional &&
-	       facts->source_listens && facts->has_room;
+	       facts->source_listens && facts->can_read;
 }
 
 enum semel_outcome_mode semel_pacing_outcome_mode(const struct semel_outcome_facts *facts)

@@ -5,7 +5,7 @@
  * - It is bounded by rows and bytes, and a row counts until it is marked: a crash repeats no more.
  * - A window that is nearly full is not topped up row by row: a statement for a few rows costs
  *   nearly as much as one for many.
- * - After a refusal there is no room until its batch is marked, so that later events of its
+ * - After a refusal nothing is read until its batch is marked, so that later events of its
  *   aggregate are read as held.
  * - An event has one outcome. One that is not reported within the confirm timeout is an outage; the
  *   timeout does not run while the broker blocks publishers.
@@ -36,7 +36,7 @@ struct semel_window {
 	struct {
 		uint32_t rows_max;
 		uint64_t bytes_max;
-		uint32_t room_min; /* so much of it is free before more is read */
+		uint32_t free_min; /* so much of it is free before more is read */
 		int64_t confirm_timeout_ms;
 	} limits;
 	uint32_t rows;
@@ -61,7 +61,8 @@ void semel_window_refusals_marked(struct semel_window *window, struct semel_rela
 void semel_window_remove(struct semel_window *window, struct semel_relay_batch *batch);
 /* How much may be read. transaction_open: in the middle of a transaction, at whose end a refusal is
  * marked. */
-struct semel_room semel_window_room(const struct semel_window *window, bool transaction_open);
+struct semel_read_limits semel_window_read_limits(const struct semel_window *window,
+						  bool transaction_open);
 /* An earlier event of the aggregate of this row was refused, and is not marked. */
 bool semel_window_is_behind_refused(const struct semel_window *window,
 				    const struct semel_relay_batch *mine, uint32_t at);
@@ -87,9 +88,9 @@ enum semel_outcome_mode {
 struct semel_outcome_facts {
 	bool broker_wakes;               /* by its outcomes */
 	bool broker_works_in_background; /* it sends and receives without being polled */
-	bool source_reports_exhausted;   /* else rows wake even without room for them */
+	bool source_reports_exhausted;   /* else rows wake even if the window is full */
 	bool source_listens;             /* only the next row wakes */
-	bool has_room;
+	bool can_read;
 	bool transactional;
 	bool sparse; /* rows come one at a time */
 };
@@ -102,7 +103,7 @@ struct semel_pacing_facts {
 	uint32_t unanswered;
 	enum semel_outcome_mode outcomes;
 	bool progressed; /* the last step has read or marked something */
-	bool may_read;   /* there is more, and room for it */
+	bool may_read;   /* there is more, and the window can take it */
 	bool unfinished; /* the source has not finished something */
 };
 

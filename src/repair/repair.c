@@ -79,7 +79,7 @@ static semel_status add_step(const struct semel_wait *wait, void *user)
 	struct step step = { fix.kind,  wait->kind,  fix.awaited_id,
 			     wait->key, wait->state, wait->entry_id };
 
-	if (!semel_stuck_check_confirms(&repair->stuck, wait))
+	if (!semel_stuck_check_is_confirmed(&repair->stuck, wait))
 		return SEMEL_OK;
 	if (wait->letter != SEMEL_DEAD_REPLAYED)
 		step.entry_id = semel_text_of(NULL);
@@ -125,7 +125,7 @@ static semel_status add_hold(struct repair *repair, const struct step *step,
 {
 	const struct semel_store_driver *driver = repair->store->driver;
 	semel_tx tx = driver->tx(repair->store);
-	struct semel_dead_entry first = { .attempts = 0 };
+	struct semel_dead_letter_row first = { .attempts = 0 };
 	struct semel_state_result head = { .letter = SEMEL_DEAD_ANY };
 	struct semel_hold hold = { .aggregate_type = step->key.type,
 				   .aggregate_id = step->key.id,
@@ -213,7 +213,7 @@ static semel_status prepare_copy(struct repair *repair, const struct step *step,
 {
 	const struct semel_store_driver *driver = repair->store->driver;
 	struct semel_state_result state = { .letter = SEMEL_DEAD_ANY };
-	struct semel_dead_entry entry = { .attempts = 0 };
+	struct semel_dead_letter_row entry = { .attempts = 0 };
 	bool found = true;
 	semel_status status = read_state(repair, step->awaited_id, step->key, &state, error);
 

@@ -255,7 +255,7 @@ semel_status semel_hold_move(semel_tx tx, struct semel_text scope, const struct 
 semel_status semel_hold_release(semel_tx tx, struct semel_text scope, const struct semel_hold *from,
 				enum semel_actor by, struct semel_arena *arena, semel_error *error)
 {
-	struct semel_dead_entry first = { .status = SEMEL_DEAD_PENDING };
+	struct semel_dead_letter_row first = { .status = SEMEL_DEAD_PENDING };
 	/* Nothing else of it stays: its counts were the head's. */
 	struct semel_hold to = { .aggregate_type = from->aggregate_type,
 				 .aggregate_id = from->aggregate_id,

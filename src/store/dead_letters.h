@@ -21,7 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct semel_dead_entry {
+struct semel_dead_letter_row {
 	struct semel_text entry_id;
 	struct semel_event event;
 	struct semel_text scope, reason, discard_reason, saga_id, correlation_id;
@@ -39,24 +39,24 @@ struct semel_dead_entry {
 /* An entry of the same scope and event is used again and becomes PENDING (not settled):
  * replay_count the higher of both, attempts, reason and time updated. entry_id is made by the
  * caller and overwritten with the one used. A blank event id is always a new entry. */
-typedef semel_status semel_dead_add_fn(semel_tx tx, struct semel_dead_entry *entry,
+typedef semel_status semel_dead_add_fn(semel_tx tx, struct semel_dead_letter_row *entry,
 				       struct semel_arena *arena, semel_error *error);
 /* NOT_FOUND also for a parked follower: it goes with its head. */
 typedef semel_status semel_dead_get_fn(semel_store *store, const char *entry_id,
 				       struct semel_arena *arena,
-				       struct semel_dead_entry *entry_out, semel_error *error);
+				       struct semel_dead_letter_row *entry_out, semel_error *error);
 /* Without the parked followers; texts are cut (SEMEL_DEAD_BRIEF): get has the whole. */
-typedef semel_status semel_dead_list_fn(semel_store *store, const semel_dead_filter *filter,
+typedef semel_status semel_dead_list_fn(semel_store *store, const semel_dead_letter_filter *filter,
 					struct semel_arena *arena,
-					struct semel_dead_entry *entries_out, uint32_t *count_out,
-					semel_error *error);
+					struct semel_dead_letter_row *entries_out,
+					uint32_t *count_out, semel_error *error);
 typedef semel_status semel_dead_count_fn(semel_store *store, const char *scope, uint64_t *count_out,
 					 semel_error *error);
 /* PENDING → REPLAYED (replay_count + 1; REPLAY_LIMIT at the limit; not settled, but for one of the
  * relay, which the outbox accounts for from then on) or DISCARDED. NOT_FOUND; NOT_PENDING, also
  * when its replay_count is no longer that of *entry: it came back in the meantime. In the open
  * transaction: the entry is locked. */
-typedef semel_status semel_dead_move_fn(semel_tx tx, const struct semel_dead_entry *entry,
+typedef semel_status semel_dead_move_fn(semel_tx tx, const struct semel_dead_letter_row *entry,
 					enum semel_dead_status status, const char *reason,
 					int64_t now_ms, semel_error *error);
 /* A delivery of the event, which is the replay of this number (0: none), was processed: an entry
@@ -73,7 +73,7 @@ typedef semel_status semel_dead_authorize_fn(semel_tx tx, struct semel_text scop
 /* A dead letter of the relay returns to the outbox as a due exception, in the transaction of its
  * move; on discard its hold is removed. */
 typedef semel_status semel_dead_return_to_outbox_fn(semel_tx tx,
-						    const struct semel_dead_entry *entry,
+						    const struct semel_dead_letter_row *entry,
 						    bool discard, semel_error *error);
 /* Ids with an entry in the scope; parked followers too, with the status PARKED. */
 typedef semel_status semel_dead_each_fn(semel_store *store, struct semel_text scope,

@@ -99,17 +99,19 @@ typedef semel_status semel_hold_count_fn(semel_store *store, struct semel_text s
 /* ---- parked followers ----------------------------------------------------------------------- */
 
 /* Parks a follower behind a head; the same event twice is parked once. */
-typedef semel_status semel_parked_add_fn(semel_tx tx, const struct semel_dead_entry *entry,
+typedef semel_status semel_parked_add_fn(semel_tx tx, const struct semel_dead_letter_row *entry,
 					 semel_error *error);
 /* The first follower of the aggregate in the scope; entry_id data NULL: none. */
 typedef semel_status semel_parked_first_fn(semel_tx tx, struct semel_text scope,
 					   const struct semel_hold *hold, struct semel_arena *arena,
-					   struct semel_dead_entry *entry_out, semel_error *error);
+					   struct semel_dead_letter_row *entry_out,
+					   semel_error *error);
 /* The same where every follower is parked behind its own predecessor: the hold's head itself, else
  * the first whose predecessor is settled, else the first whose predecessor is not parked. */
 typedef semel_status semel_parked_next_fn(semel_tx tx, struct semel_text scope,
 					  const struct semel_hold *hold, struct semel_arena *arena,
-					  struct semel_dead_entry *entry_out, semel_error *error);
+					  struct semel_dead_letter_row *entry_out,
+					  semel_error *error);
 /* Is it still there? Another consumer may have settled it. Locked until the transaction's end. */
 typedef semel_status semel_parked_exists_fn(semel_tx tx, struct semel_text entry_id,
 					    bool *exists_out, semel_error *error);

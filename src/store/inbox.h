@@ -134,9 +134,9 @@ typedef semel_status semel_position_get_fn(semel_store *store, struct semel_posi
 					   semel_error *error);
 /* Takes it over if its epoch is still that of *position; fills in the new one. LEASE_LOST: another
  * reader was faster. */
-typedef semel_status semel_position_take_fn(semel_store *store, struct semel_position *position,
-					    const char *owner, int64_t expires_at_ms,
-					    semel_error *error);
+typedef semel_status semel_position_acquire_fn(semel_store *store, struct semel_position *position,
+					       const char *owner, int64_t expires_at_ms,
+					       semel_error *error);
 /* Writes next and the lease's new end, in the open transaction if there is one. LEASE_LOST: it has
  * another reader now, and nothing was written. */
 typedef semel_status semel_position_put_fn(semel_tx tx, const struct semel_position *position,
@@ -161,7 +161,7 @@ struct semel_inbox_functions {
 	semel_inbox_evaluate_fn *evaluate;
 
 	semel_position_get_fn *position_get;
-	semel_position_take_fn *position_take;
+	semel_position_acquire_fn *position_acquire;
 	semel_position_put_fn *position_put;
 	semel_position_release_fn *position_release;
 };

@@ -68,9 +68,9 @@ typedef semel_status semel_lease_list_fn(semel_store *store, struct semel_lease 
 					 semel_error *error);
 /* Takes the lane over if its epoch is still that of *lease; fills in the new one. LEASE_LOST:
  * another relay was faster. */
-typedef semel_status semel_lease_take_fn(semel_store *store, struct semel_lease *lease,
-					 const char *owner, int64_t expires_at_ms,
-					 semel_error *error);
+typedef semel_status semel_lease_acquire_fn(semel_store *store, struct semel_lease *lease,
+					    const char *owner, int64_t expires_at_ms,
+					    semel_error *error);
 /* Moves the low mark up to that of *lease. LEASE_LOST when the fence has moved on. A higher epoch
  * and a lower low_seq come back where rows below the low mark were never sent: the lane is still
  * ours, and is read from there (sweep.c, in both drivers). */
@@ -271,7 +271,7 @@ struct semel_outbox_functions {
 	semel_outbox_check_wakeup_fn *check_wakeup;
 	semel_outbox_disarm_wakeup_fn *disarm_wakeup;
 	semel_lease_list_fn *lease_list;
-	semel_lease_take_fn *lease_take;
+	semel_lease_acquire_fn *lease_acquire;
 	semel_lease_renew_fn *lease_renew;
 	semel_lease_release_fn *lease_release;
 

@@ -64,9 +64,9 @@ enum semel_claim_found semel_claim_found_of(const char *name)
 /* ---- dead letters -------------------------------------------------------------------------------
  */
 
-semel_status semel_dead_check_move(const struct semel_dead_entry *entry, enum semel_dead_status now,
-				   enum semel_dead_status status, uint32_t count,
-				   semel_error *error)
+semel_status semel_dead_check_move(const struct semel_dead_letter_row *entry,
+				   enum semel_dead_status now, enum semel_dead_status status,
+				   uint32_t count, semel_error *error)
 {
 	if (now != SEMEL_DEAD_PENDING)
 		return semel_error_set(error, SEMEL_NOT_PENDING, "dead letter %s is already %s",
@@ -99,7 +99,7 @@ semel_status semel_dead_add_refused(semel_tx tx, const struct semel_mark *mark, 
 	if (arena == NULL)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a dead letter");
 	semel_uuid_make(semel_tx_env(tx), entry_id);
-	struct semel_dead_entry entry = {
+	struct semel_dead_letter_row entry = {
 		.entry_id = semel_text_of(entry_id),
 		.event = mark->row->event,
 		.scope = SEMEL_TEXT(SEMEL_SCOPE_RELAY),

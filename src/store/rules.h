@@ -28,9 +28,9 @@ enum semel_claim_found semel_claim_found_of(const char *name);
 
 /* May an entry with the status `now` that was replayed `count` times become `status`? NOT_PENDING
  * also when it was replayed and failed again since the caller read it. */
-semel_status semel_dead_check_move(const struct semel_dead_entry *entry, enum semel_dead_status now,
-				   enum semel_dead_status status, uint32_t count,
-				   semel_error *error);
+semel_status semel_dead_check_move(const struct semel_dead_letter_row *entry,
+				   enum semel_dead_status now, enum semel_dead_status status,
+				   uint32_t count, semel_error *error);
 semel_status semel_dead_not_found(const char *entry_id, semel_error *error);
 /* Adds the dead letter of an event that the broker refused for good. */
 semel_status semel_dead_add_refused(semel_tx tx, const struct semel_mark *mark, int64_t now_ms,

@@ -65,7 +65,7 @@ semel_status semel_subscription_topics(const struct semel_subscription_row *row,
 	return SEMEL_OK;
 }
 
-bool semel_topics_contain(const struct semel_topics *topics, struct semel_text topic)
+bool semel_topics_has(const struct semel_topics *topics, struct semel_text topic)
 {
 	for (size_t i = 0; i < topics->count; i++)
 		if (semel_text_equal(semel_text_of(topics->names[i]), topic))
@@ -76,7 +76,7 @@ bool semel_topics_contain(const struct semel_topics *topics, struct semel_text t
 bool semel_topics_add(struct semel_topics *topics, struct semel_text topic,
 		      struct semel_arena *arena)
 {
-	if (semel_topics_contain(topics, topic) || semel_text_has_nul(topic))
+	if (semel_topics_has(topics, topic) || semel_text_has_nul(topic))
 		return true; /* no event is sent to a topic with a zero byte */
 	const char **names = semel_arena_alloc(arena, sizeof(char *) * (topics->count + 2));
 	const char *name = semel_text_string(semel_arena_text(arena, topic.data, topic.length));
@@ -140,7 +140,7 @@ semel_status semel_topics_read_published(semel_store *store, struct semel_arena 
 
 const char *semel_topics_suggest(const struct semel_topics *topics, const char *topic)
 {
-	if (topics->count == 0 || semel_topics_contain(topics, semel_text_of(topic)))
+	if (topics->count == 0 || semel_topics_has(topics, semel_text_of(topic)))
 		return NULL;
 	return semel_text_nearest(topic, topics->names, topics->count);
 }

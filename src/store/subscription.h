@@ -37,7 +37,7 @@ semel_status semel_topics_read_published(semel_store *store, struct semel_arena 
 /* The topic with the nearest name, when this one is not among them. NULL: it is, or none is near.
  */
 const char *semel_topics_suggest(const struct semel_topics *topics, const char *topic);
-bool semel_topics_contain(const struct semel_topics *topics, struct semel_text topic);
+bool semel_topics_has(const struct semel_topics *topics, struct semel_text topic);
 /* Does a binding pattern let this routing key pass, as AMQP's topic exchanges understand it? Words
  * are separated by dots; * is one word, # any number of them. Pure. */
 bool semel_pattern_matches(struct semel_text pattern, struct semel_text key);

@@ -35,7 +35,7 @@ struct steps_event {
 };
 
 /* Deliveries in the order in which they came. */
-struct steps_haul {
+struct steps_batch {
 	struct semel_arena *arena;
 	struct semel_delivery deliveries[STEPS_FETCH_MAX];
 	uint32_t count;
@@ -69,23 +69,23 @@ struct steps_subscription {
 };
 void steps_subscribe(struct semel_broker *broker, struct steps_subscription how);
 
-struct steps_haul *steps_haul_new(void);
-void steps_haul_free(struct steps_haul *haul);
+struct steps_batch *steps_batch_new(void);
+void steps_batch_free(struct steps_batch *batch);
 /* One fetch of at most max, added to the haul; returns how many came. */
-uint32_t steps_fetch(struct semel_broker *broker, uint32_t max, struct steps_haul *haul);
+uint32_t steps_fetch(struct semel_broker *broker, uint32_t max, struct steps_batch *batch);
 /* Fetches until the haul holds count; fails when they do not come within seconds. */
-void steps_fetch_all(struct semel_broker *broker, uint32_t count, struct steps_haul *haul);
+void steps_fetch_all(struct semel_broker *broker, uint32_t count, struct steps_batch *batch);
 /* Fetches a while: nothing may come. */
 void steps_fetch_nothing(struct semel_broker *broker);
 void steps_ack_some(struct semel_broker *broker, const struct semel_delivery *deliveries,
 		    size_t count);
-void steps_ack(struct semel_broker *broker, const struct steps_haul *haul);
+void steps_ack(struct semel_broker *broker, const struct steps_batch *batch);
 /* Opens, subscribes, fetches count and no more, acks, closes. */
 void steps_consume(const char *url, const char *scope, uint32_t count);
 /* In the haul, events of each aggregate stand with growing numbers and without gaps from first. */
-void steps_assert_order(const struct steps_haul *haul, int first);
+void steps_assert_order(const struct steps_batch *batch, int first);
 /* How often an event is in the haul. */
-uint32_t steps_count(const struct steps_haul *haul, const char *aggregate, int number);
+uint32_t steps_count(const struct steps_batch *batch, const char *aggregate, int number);
 
 void steps_assert_same(struct semel_text left, struct semel_text right);
 /* JSON objects with the same names and values in the same order; a broker may write them anew. */

@@ -220,55 +220,55 @@ void steps_subscribe(struct semel_broker *broker, struct steps_subscription how)
 	assert_ok(broker->driver->subscribe(broker, &options, &error), &error);
 }
 
-struct steps_haul *steps_haul_new(void)
+struct steps_batch *steps_batch_new(void)
 {
-	struct steps_haul *haul = calloc(1, sizeof(*haul));
-	assert_non_null(haul);
-	haul->arena = semel_arena_new(65536);
-	assert_non_null(haul->arena);
-	return haul;
+	struct steps_batch *batch = calloc(1, sizeof(*batch));
+	assert_non_null(batch);
+	batch->arena = semel_arena_new(65536);
+	assert_non_null(batch->arena);
+	return batch;
 }
 
-void steps_haul_free(struct steps_haul *haul)
+void steps_batch_free(struct steps_batch *batch)
 {
-	semel_arena_free(haul->arena);
-	free(haul);
+	semel_arena_free(batch->arena);
+	free(batch);
 }
 
-uint32_t steps_fetch(struct semel_broker *broker, uint32_t max, struct steps_haul *haul)
+uint32_t steps_fetch(struct semel_broker *broker, uint32_t max, struct steps_batch *batch)
 {
 	semel_error error = { 0 };
 	uint32_t count = 0;
-	assert_true(haul->count + max <= STEPS_FETCH_MAX);
-	assert_ok(broker->driver->fetch(broker, max, haul->arena, haul->deliveries + haul->count,
+	assert_true(batch->count + max <= STEPS_FETCH_MAX);
+	assert_ok(broker->driver->fetch(broker, max, batch->arena, batch->deliveries + batch->count,
 					&count, &error),
 		  &error);
 	assert_true(count <= max);
-	offset_store_record_fetched(broker, haul->deliveries + haul->count, count);
-	haul->count += count;
+	offset_store_record_fetched(broker, batch->deliveries + batch->count, count);
+	batch->count += count;
 	return count;
 }
 
-void steps_fetch_all(struct semel_broker *broker, uint32_t count, struct steps_haul *haul)
+void steps_fetch_all(struct semel_broker *broker, uint32_t count, struct steps_batch *batch)
 {
 	int64_t deadline_ms = real_ms() + PATIENCE_MS;
-	while (haul->count < count) {
-		if (steps_fetch(broker, count - haul->count, haul) == 0)
+	while (batch->count < count) {
+		if (steps_fetch(broker, count - batch->count, batch) == 0)
 			pause_ms(1);
 		if (real_ms() >= deadline_ms)
-			fail_msg("%u of %u deliveries came", haul->count, count);
+			fail_msg("%u of %u deliveries came", batch->count, count);
 	}
 }
 
 void steps_fetch_nothing(struct semel_broker *broker)
 {
-	struct steps_haul *haul = steps_haul_new();
+	struct steps_batch *batch = steps_batch_new();
 	for (int i = 0; i < 20; i++) {
-		steps_fetch(broker, 100, haul);
+		steps_fetch(broker, 100, batch);
 		pause_ms(env_is_followed ? 1 : 50);
 	}
-	assert_int_equal(haul->count, 0);
-	steps_haul_free(haul);
+	assert_int_equal(batch->count, 0);
+	steps_batch_free(batch);
 }
 
 void steps_ack_some(struct semel_broker *broker, const struct semel_delivery *deliveries,
@@ -279,20 +279,20 @@ void steps_ack_some(struct semel_broker *broker, const struct semel_delivery *de
 	offset_store_record_acked(broker, deliveries, count);
 }
 
-void steps_ack(struct semel_broker *broker, const struct steps_haul *haul)
+void steps_ack(struct semel_broker *broker, const struct steps_batch *batch)
 {
-	steps_ack_some(broker, haul->deliveries, haul->count);
+	steps_ack_some(broker, batch->deliveries, batch->count);
 }
 
 void steps_consume(const char *url, const char *scope, uint32_t count)
 {
 	struct semel_broker *broker = steps_open(url);
-	struct steps_haul *haul = steps_haul_new();
+	struct steps_batch *batch = steps_batch_new();
 	steps_subscribe(broker, (struct steps_subscription){ .scope = scope });
-	steps_fetch_all(broker, count, haul);
+	steps_fetch_all(broker, count, batch);
 	steps_fetch_nothing(broker);
-	steps_ack(broker, haul);
-	steps_haul_free(haul);
+	steps_ack(broker, batch);
+	steps_batch_free(batch);
 	semel_broker_close(broker);
 }
 
@@ -301,26 +301,26 @@ static bool is_of(const struct semel_delivery *delivery, const char *aggregate)
 	return semel_text_equal(delivery->event.aggregate_id, semel_text_of(aggregate));
 }
 
-void steps_assert_order(const struct steps_haul *haul, int first)
+void steps_assert_order(const struct steps_batch *batch, int first)
 {
-	for (uint32_t i = 0; i < haul->count; i++) {
-		const struct semel_event *event = &haul->deliveries[i].event;
+	for (uint32_t i = 0; i < batch->count; i++) {
+		const struct semel_event *event = &batch->deliveries[i].event;
 		int expected = first;
 		for (uint32_t j = 0; j < i; j++)
 			expected +=
-				is_of(&haul->deliveries[j], semel_text_string(event->aggregate_id))
+				is_of(&batch->deliveries[j], semel_text_string(event->aggregate_id))
 					? 1
 					: 0;
 		assert_int_equal(atoi(semel_text_string(event->payload)), expected);
 	}
 }
 
-uint32_t steps_count(const struct steps_haul *haul, const char *aggregate, int number)
+uint32_t steps_count(const struct steps_batch *batch, const char *aggregate, int number)
 {
 	uint32_t count = 0;
-	for (uint32_t i = 0; i < haul->count; i++)
-		if (is_of(&haul->deliveries[i], aggregate) &&
-		    atoi(semel_text_string(haul->deliveries[i].event.payload)) == number)
+	for (uint32_t i = 0; i < batch->count; i++)
+		if (is_of(&batch->deliveries[i], aggregate) &&
+		    atoi(semel_text_string(batch->deliveries[i].event.payload)) == number)
 			count++;
 	return count;
 }

@@ -64,22 +64,22 @@ static void what_is_confirmed_is_delivered_once(void **state)
 {
 	(void)state;
 	struct semel_broker *consumer = open_subscribed("billing");
-	struct steps_haul *haul = steps_haul_new();
+	struct steps_batch *batch = steps_batch_new();
 	publish_events("a", 1, 100);
 	publish_events("b", 1, 100);
-	steps_fetch_all(consumer, 200, haul);
+	steps_fetch_all(consumer, 200, batch);
 	steps_fetch_nothing(consumer);
-	steps_ack(consumer, haul);
+	steps_ack(consumer, batch);
 	for (int i = 1; i <= 100; i++) {
-		assert_int_equal(steps_count(haul, "a", i), 1);
-		assert_int_equal(steps_count(haul, "b", i), 1);
+		assert_int_equal(steps_count(batch, "a", i), 1);
+		assert_int_equal(steps_count(batch, "b", i), 1);
 	}
 	semel_broker_close(consumer);
 
 	consumer = open_subscribed("billing");
 	steps_fetch_nothing(consumer);
 	semel_broker_close(consumer);
-	steps_haul_free(haul);
+	steps_batch_free(batch);
 }
 
 static void the_window_is_full_after_as_many_events_as_it_holds(void **state)
@@ -109,7 +109,7 @@ static void a_refused_event_holds_its_later_siblings(void **state)
 	if (suite->refused_payload_size == 0)
 		STEPS_SKIP("this broker takes an event of any size");
 	struct semel_broker *broker = open_subscribed("billing");
-	struct steps_haul *haul = steps_haul_new();
+	struct steps_batch *batch = steps_batch_new();
 	struct steps_event events[4];
 	char *large = malloc(suite->refused_payload_size + 1);
 	assert_non_null(large);
@@ -130,12 +130,12 @@ static void a_refused_event_holds_its_later_siblings(void **state)
 	assert_int_equal(events[3].status, SEMEL_HELD);
 	assert_string_not_equal(events[3].reason, "");
 
-	steps_fetch_all(broker, 2, haul);
+	steps_fetch_all(broker, 2, batch);
 	steps_fetch_nothing(broker);
-	assert_int_equal(steps_count(haul, "a", 1), 1);
-	assert_int_equal(steps_count(haul, "b", 1), 1);
+	assert_int_equal(steps_count(batch, "a", 1), 1);
+	assert_int_equal(steps_count(batch, "b", 1), 1);
 	free(large);
-	steps_haul_free(haul);
+	steps_batch_free(batch);
 	semel_broker_close(broker);
 }
 
@@ -153,7 +153,7 @@ static void every_field_travels_unchanged(void **state)
 {
 	(void)state;
 	struct semel_broker *broker = open_subscribed("billing");
-	struct steps_haul *haul = steps_haul_new();
+	struct steps_batch *batch = steps_batch_new();
 	struct steps_event sent;
 	const char headers[] = "{\"correlationId\":\"c\",  \"\\u00e4\":\"\xc3\xa4 \\u0001\"}";
 	const char payload[] = "\x00\xff\xfe{\n\x00";
@@ -169,9 +169,9 @@ static void every_field_travels_unchanged(void **state)
 							 .replay = 2 };
 	steps_offer(broker, &sent);
 	steps_confirm(broker, &sent, 1);
-	steps_fetch_all(broker, 1, haul);
-	const struct semel_event *got = &haul->deliveries[0].event;
-	const struct semel_publish_metadata *metadata = &haul->deliveries[0].metadata;
+	steps_fetch_all(broker, 1, batch);
+	const struct semel_event *got = &batch->deliveries[0].event;
+	const struct semel_publish_metadata *metadata = &batch->deliveries[0].metadata;
 	steps_assert_same(got->id, sent.event.id);
 	steps_assert_same(got->type, sent.event.type);
 	steps_assert_same(got->aggregate_type, sent.event.aggregate_type);
@@ -185,7 +185,7 @@ static void every_field_travels_unchanged(void **state)
 	steps_assert_same(metadata->previous, sent.metadata.previous);
 	assert_int_equal(metadata->attempt, 3);
 	assert_int_equal(metadata->replay, 2);
-	steps_haul_free(haul);
+	steps_batch_free(batch);
 	semel_broker_close(broker);
 }
 
@@ -193,17 +193,17 @@ static void an_empty_payload_stays_empty(void **state)
 {
 	(void)state;
 	struct semel_broker *broker = open_subscribed("billing");
-	struct steps_haul *haul = steps_haul_new();
+	struct steps_batch *batch = steps_batch_new();
 	struct steps_event sent;
 	steps_event_make(&sent, "a", 1);
 	sent.event.payload = SEMEL_TEXT("");
 	steps_offer(broker, &sent);
 	steps_confirm(broker, &sent, 1);
-	steps_fetch_all(broker, 1, haul);
-	assert_non_null(haul->deliveries[0].event.payload.data);
-	assert_int_equal(haul->deliveries[0].event.payload.length, 0);
-	assert_null(haul->deliveries[0].metadata.previous.data);
-	steps_haul_free(haul);
+	steps_fetch_all(broker, 1, batch);
+	assert_non_null(batch->deliveries[0].event.payload.data);
+	assert_int_equal(batch->deliveries[0].event.payload.length, 0);
+	assert_null(batch->deliveries[0].metadata.previous.data);
+	steps_batch_free(batch);
 	semel_broker_close(broker);
 }
 
@@ -232,7 +232,7 @@ static void a_subscription_made_later_starts_at_the_beginning(void **state)
 static void a_subscription_from_latest_starts_at_the_end(void **state)
 {
 	(void)state;
-	struct steps_haul *haul = steps_haul_new();
+	struct steps_batch *batch = steps_batch_new();
 	publish_events("a", 1, 10);
 	struct semel_broker *broker = steps_open(url);
 	steps_subscribe(broker,
@@ -240,17 +240,17 @@ static void a_subscription_from_latest_starts_at_the_end(void **state)
 	steps_fetch_nothing(broker);
 	assert_int_equal(steps_backlog(broker, "late").waiting, 0);
 	publish_events("a", 11, 12);
-	steps_fetch_all(broker, 2, haul);
-	steps_assert_order(haul, 11);
+	steps_fetch_all(broker, 2, batch);
+	steps_assert_order(batch, 11);
 	semel_broker_close(broker);
 
 	/* It counts only when the subscription is new. */
 	broker = steps_open(url);
-	haul->count = 0;
+	batch->count = 0;
 	steps_subscribe(broker,
 			(struct steps_subscription){ .scope = "late", .from_latest = true });
-	steps_fetch_all(broker, 2, haul);
-	steps_haul_free(haul);
+	steps_fetch_all(broker, 2, batch);
+	steps_batch_free(batch);
 	semel_broker_close(broker);
 }
 
@@ -258,14 +258,14 @@ static void events_of_an_aggregate_keep_their_order(void **state)
 {
 	(void)state;
 	struct semel_broker *publisher = steps_open(url), *consumer = open_subscribed("billing");
-	struct steps_haul *haul = steps_haul_new();
+	struct steps_batch *batch = steps_batch_new();
 	for (int number = 1; number <= 30; number++)
 		for (char aggregate[] = "a"; aggregate[0] <= 't'; aggregate[0]++)
 			steps_publish(publisher, aggregate, number, number);
-	for (uint32_t size = 1; haul->count < 600; size++)
-		steps_fetch(consumer, size > 600 - haul->count ? 600 - haul->count : size, haul);
-	steps_assert_order(haul, 1);
-	steps_haul_free(haul);
+	for (uint32_t size = 1; batch->count < 600; size++)
+		steps_fetch(consumer, size > 600 - batch->count ? 600 - batch->count : size, batch);
+	steps_assert_order(batch, 1);
+	steps_batch_free(batch);
 	semel_broker_close(consumer);
 	semel_broker_close(publisher);
 }
@@ -274,17 +274,17 @@ static void no_more_than_prefetch_is_in_flight(void **state)
 {
 	(void)state;
 	struct semel_broker *broker = steps_open(url);
-	struct steps_haul *haul = steps_haul_new();
+	struct steps_batch *batch = steps_batch_new();
 	publish_events("a", 1, 30);
 	publish_events("b", 1, 30);
 	steps_subscribe(broker, (struct steps_subscription){ .scope = "billing", .prefetch = 10 });
-	steps_fetch_all(broker, 10, haul);
+	steps_fetch_all(broker, 10, batch);
 	steps_fetch_nothing(broker);
-	steps_ack(broker, haul);
-	haul->count = 0;
-	steps_fetch_all(broker, 10, haul);
+	steps_ack(broker, batch);
+	batch->count = 0;
+	steps_fetch_all(broker, 10, batch);
 	steps_fetch_nothing(broker);
-	steps_haul_free(haul);
+	steps_batch_free(batch);
 	semel_broker_close(broker);
 }
 
@@ -292,14 +292,14 @@ static void acks_in_any_order_settle_all(void **state)
 {
 	(void)state;
 	struct semel_broker *broker = open_subscribed("billing");
-	struct steps_haul *haul = steps_haul_new();
+	struct steps_batch *batch = steps_batch_new();
 	publish_events("a", 1, 200);
 	publish_events("b", 1, 200);
-	steps_fetch_all(broker, 400, haul);
+	steps_fetch_all(broker, 400, batch);
 	for (uint32_t i = 0; i < 400; i++) /* 7 and 400 have no common divisor */
-		steps_ack_some(broker, &haul->deliveries[i * 7 % 400], 1);
+		steps_ack_some(broker, &batch->deliveries[i * 7 % 400], 1);
 	assert_int_equal(steps_backlog(broker, "billing").waiting, 0);
-	steps_haul_free(haul);
+	steps_batch_free(batch);
 	semel_broker_close(broker);
 	steps_consume(url, "billing", 0);
 }
@@ -310,21 +310,21 @@ static void unacked_deliveries_come_again_after_rewind(void **state)
 {
 	(void)state;
 	struct semel_broker *broker = open_subscribed("billing");
-	struct steps_haul *haul = steps_haul_new();
+	struct steps_batch *batch = steps_batch_new();
 	semel_error error = { 0 };
 	publish_events("a", 1, 10);
-	steps_fetch_all(broker, 10, haul);
-	assert_false(haul->deliveries[0].redelivered);
-	haul->count = 4; /* so many are acked */
-	steps_ack(broker, haul);
+	steps_fetch_all(broker, 10, batch);
+	assert_false(batch->deliveries[0].redelivered);
+	batch->count = 4; /* so many are acked */
+	steps_ack(broker, batch);
 	assert_int_equal(broker->driver->rewind(broker, &error), SEMEL_OK);
-	haul->count = 0;
-	steps_fetch_all(broker, 6, haul);
-	steps_assert_order(haul, 5);
-	assert_true(haul->deliveries[0].redelivered);
+	batch->count = 0;
+	steps_fetch_all(broker, 6, batch);
+	steps_assert_order(batch, 5);
+	assert_true(batch->deliveries[0].redelivered);
 	steps_fetch_nothing(broker);
-	steps_ack(broker, haul);
-	steps_haul_free(haul);
+	steps_ack(broker, batch);
+	steps_batch_free(batch);
 	semel_broker_close(broker);
 	steps_consume(url, "billing", 0);
 }
@@ -333,17 +333,17 @@ static void unacked_deliveries_come_to_another_consumer_after_close(void **state
 {
 	(void)state;
 	struct semel_broker *first = open_subscribed("billing");
-	struct steps_haul *haul = steps_haul_new();
+	struct steps_batch *batch = steps_batch_new();
 	publish_events("a", 1, 10);
-	steps_fetch_all(first, 10, haul);
+	steps_fetch_all(first, 10, batch);
 	semel_broker_close(first);
 
 	struct semel_broker *second = open_subscribed("billing");
-	haul->count = 0;
-	steps_fetch_all(second, 10, haul);
-	steps_assert_order(haul, 1);
-	assert_int_equal(haul->deliveries[0].redelivered, !suite->forgets_deliveries);
-	steps_haul_free(haul);
+	batch->count = 0;
+	steps_fetch_all(second, 10, batch);
+	steps_assert_order(batch, 1);
+	assert_int_equal(batch->deliveries[0].redelivered, !suite->forgets_deliveries);
+	steps_batch_free(batch);
 	semel_broker_close(second);
 }
 
@@ -353,25 +353,25 @@ static void a_delayed_event_comes_when_it_is_due_and_not_before(void **state)
 {
 	(void)state;
 	struct semel_broker *broker = open_subscribed("billing");
-	struct steps_haul *haul = steps_haul_new();
+	struct steps_batch *batch = steps_batch_new();
 	struct steps_event event;
 	steps_event_make(&event, "a", 1);
 	event.metadata = (struct semel_publish_metadata){ .attempt = 4, .replay = 1 };
 	int64_t due_ms = semel_steady_ms(steps_env()) + 3000;
 	steps_requeue(broker, "billing", &event, 3000);
-	while (haul->count == 0 && semel_steady_ms(steps_env()) < due_ms)
-		if (steps_fetch(broker, 1, haul) == 0)
+	while (batch->count == 0 && semel_steady_ms(steps_env()) < due_ms)
+		if (steps_fetch(broker, 1, batch) == 0)
 			steps_pass(100);
 	assert_true(semel_steady_ms(steps_env()) >= due_ms);
-	steps_fetch_all(broker, 1, haul);
+	steps_fetch_all(broker, 1, batch);
 	steps_fetch_nothing(broker);
-	steps_assert_same(haul->deliveries[0].event.id, event.event.id);
-	steps_assert_same(haul->deliveries[0].event.topic, event.event.topic);
-	assert_int_equal(haul->deliveries[0].metadata.attempt, 4);
-	assert_int_equal(haul->deliveries[0].metadata.replay, 1);
-	steps_ack(broker, haul);
+	steps_assert_same(batch->deliveries[0].event.id, event.event.id);
+	steps_assert_same(batch->deliveries[0].event.topic, event.event.topic);
+	assert_int_equal(batch->deliveries[0].metadata.attempt, 4);
+	assert_int_equal(batch->deliveries[0].metadata.replay, 1);
+	steps_ack(broker, batch);
 	assert_int_equal(steps_backlog(broker, "billing").waiting, 0);
-	steps_haul_free(haul);
+	steps_batch_free(batch);
 	semel_broker_close(broker);
 	steps_consume(url, "billing", 0);
 }
@@ -381,13 +381,13 @@ static void a_requeued_event_goes_to_its_scope_only(void **state)
 	(void)state;
 	struct semel_broker *billing = open_subscribed("billing"),
 			    *audit = open_subscribed("audit");
-	struct steps_haul *haul = steps_haul_new();
+	struct steps_batch *batch = steps_batch_new();
 	struct steps_event event;
 	steps_event_make(&event, "a", 1);
 	steps_requeue(audit, "billing", &event, 0);
-	steps_fetch_all(billing, 1, haul);
+	steps_fetch_all(billing, 1, batch);
 	steps_fetch_nothing(audit);
-	steps_haul_free(haul);
+	steps_batch_free(batch);
 	semel_broker_close(billing);
 	semel_broker_close(audit);
 }
@@ -396,23 +396,23 @@ static void a_requeued_event_that_is_not_acked_comes_again(void **state)
 {
 	(void)state;
 	struct semel_broker *broker = open_subscribed("billing");
-	struct steps_haul *haul = steps_haul_new();
+	struct steps_batch *batch = steps_batch_new();
 	struct steps_event event;
 	semel_error error = { 0 };
 	steps_event_make(&event, "a", 1);
 	steps_requeue(broker, "billing", &event, 0);
-	steps_fetch_all(broker, 1, haul);
+	steps_fetch_all(broker, 1, batch);
 	assert_int_equal(broker->driver->rewind(broker, &error), SEMEL_OK);
-	haul->count = 0;
-	steps_fetch_all(broker, 1, haul);
-	assert_true(haul->deliveries[0].redelivered);
+	batch->count = 0;
+	steps_fetch_all(broker, 1, batch);
+	assert_true(batch->deliveries[0].redelivered);
 	semel_broker_close(broker);
 
 	broker = open_subscribed("billing");
-	haul->count = 0;
-	steps_fetch_all(broker, 1, haul);
-	steps_ack(broker, haul);
-	steps_haul_free(haul);
+	batch->count = 0;
+	steps_fetch_all(broker, 1, batch);
+	steps_ack(broker, batch);
+	steps_batch_free(batch);
 	semel_broker_close(broker);
 	steps_consume(url, "billing", 0);
 }
@@ -433,17 +433,17 @@ static void a_broken_event_can_be_requeued(void **state)
 {
 	(void)state;
 	struct semel_broker *broker = open_subscribed("billing");
-	struct steps_haul *haul = steps_haul_new();
+	struct steps_batch *batch = steps_batch_new();
 	struct steps_event event;
 	steps_event_make(&event, "a", 1);
 	event.event.id = event.event.aggregate_type = (struct semel_text){ NULL, 0 };
 	event.event.aggregate_id = event.event.type = (struct semel_text){ NULL, 0 };
 	event.event.payload = SEMEL_TEXT("no json");
 	steps_requeue(broker, "billing", &event, 0);
-	steps_fetch_all(broker, 1, haul);
-	assert_null(haul->deliveries[0].event.id.data);
-	steps_assert_same(haul->deliveries[0].event.payload, SEMEL_TEXT("no json"));
-	steps_haul_free(haul);
+	steps_fetch_all(broker, 1, batch);
+	assert_null(batch->deliveries[0].event.id.data);
+	steps_assert_same(batch->deliveries[0].event.payload, SEMEL_TEXT("no json"));
+	steps_batch_free(batch);
 	semel_broker_close(broker);
 }
 
@@ -453,15 +453,15 @@ static void the_backlog_counts_what_is_not_settled(void **state)
 {
 	(void)state;
 	struct semel_broker *broker = open_subscribed("billing");
-	struct steps_haul *haul = steps_haul_new();
+	struct steps_batch *batch = steps_batch_new();
 	struct steps_event event;
 	publish_events("a", 1, 10);
 	publish_events("b", 1, 10);
 	assert_int_equal(steps_backlog(broker, "billing").waiting, 20);
 	assert_int_equal(steps_backlog(broker, "billing").next_due_ms, 0);
-	steps_fetch_all(broker, 20, haul);
+	steps_fetch_all(broker, 20, batch);
 	assert_int_equal(steps_backlog(broker, "billing").waiting, 20);
-	steps_ack(broker, haul);
+	steps_ack(broker, batch);
 	steps_event_make(&event, "c", 1);
 	int64_t before_ms = semel_now_ms(steps_env());
 	steps_requeue(broker, "billing", &event, 60000);
@@ -469,7 +469,7 @@ static void the_backlog_counts_what_is_not_settled(void **state)
 	assert_int_equal(backlog.waiting, 1);
 	assert_int_equal(backlog.delayed, 1);
 	assert_in_range(backlog.next_due_ms, before_ms + 60000, before_ms + 70000);
-	steps_haul_free(haul);
+	steps_batch_free(batch);
 	semel_broker_close(broker);
 }
 
@@ -477,7 +477,7 @@ static void find_tells_whether_an_event_waits(void **state)
 {
 	(void)state;
 	struct semel_broker *broker = open_subscribed("billing");
-	struct steps_haul *haul = steps_haul_new();
+	struct steps_batch *batch = steps_batch_new();
 	struct steps_event event;
 	semel_error error = { 0 };
 	bool waiting = true;
@@ -490,8 +490,8 @@ static void find_tells_whether_an_event_waits(void **state)
 						    &waiting, &error),
 			 SEMEL_OK);
 	assert_true(waiting);
-	steps_fetch_all(broker, 2, haul);
-	steps_ack(broker, haul);
+	steps_fetch_all(broker, 2, batch);
+	steps_ack(broker, batch);
 	assert_int_equal(broker->driver->find_event(broker, "billing", steps_topics(), "a-2",
 						    &waiting, &error),
 			 SEMEL_OK);
@@ -506,7 +506,7 @@ static void find_tells_whether_an_event_waits(void **state)
 						    &waiting, &error),
 			 SEMEL_OK);
 	assert_false(waiting);
-	steps_haul_free(haul);
+	steps_batch_free(batch);
 	semel_broker_close(broker);
 }
 
@@ -521,15 +521,15 @@ static void publish_round(struct semel_broker *broker, int number)
 		steps_publish(broker, aggregate, number, number);
 }
 
-static void ack_last(struct semel_broker *broker, const struct steps_haul *haul, uint32_t count)
+static void ack_last(struct semel_broker *broker, const struct steps_batch *batch, uint32_t count)
 {
-	steps_ack_some(broker, haul->deliveries + haul->count - count, count);
+	steps_ack_some(broker, batch->deliveries + batch->count - count, count);
 }
 
-static uint32_t fetch_and_ack(struct semel_broker *broker, struct steps_haul *haul)
+static uint32_t fetch_and_ack(struct semel_broker *broker, struct steps_batch *batch)
 {
-	uint32_t count = steps_fetch(broker, 100, haul);
-	ack_last(broker, haul, count);
+	uint32_t count = steps_fetch(broker, 100, batch);
+	ack_last(broker, batch, count);
 	return count;
 }
 
@@ -542,7 +542,7 @@ static void two_consumers_of_a_scope_share_the_work(void **state)
 	struct semel_broker *publisher = steps_open(url);
 	struct semel_broker *first = open_subscribed("billing"),
 			    *second = open_subscribed("billing");
-	struct steps_haul *haul = steps_haul_new();
+	struct steps_batch *batch = steps_batch_new();
 	bool shared = false;
 	int rounds = 0;
 	while (!shared) {
@@ -550,15 +550,15 @@ static void two_consumers_of_a_scope_share_the_work(void **state)
 		assert_true(rounds < 100); /* or the second one gets nothing */
 		publish_round(publisher, ++rounds);
 		for (int turn = 0; turn < TURNS_MAX && by_first + by_second < 20; turn++) {
-			by_first += fetch_and_ack(first, haul);
-			by_second += fetch_and_ack(second, haul);
+			by_first += fetch_and_ack(first, batch);
+			by_second += fetch_and_ack(second, batch);
 			steps_pass(60);
 		}
 		assert_int_equal(by_first + by_second, 20); /* all, and none to both */
 		shared = by_first > 0 && by_second > 0;
 	}
-	steps_assert_order(haul, 1);
-	steps_haul_free(haul);
+	steps_assert_order(batch, 1);
+	steps_batch_free(batch);
 	semel_broker_close(first);
 	semel_broker_close(second);
 	semel_broker_close(publisher);
@@ -571,14 +571,14 @@ struct worker {
 	uint32_t count, total;
 };
 
-static void work(struct worker *worker, struct steps_haul *haul)
+static void work(struct worker *worker, struct steps_batch *batch)
 {
 	struct semel_delivery done[100];
 	uint32_t done_count = worker->count;
 	memcpy(done, worker->in_flight, sizeof(done));
-	worker->count = steps_fetch(worker->broker, 100, haul);
+	worker->count = steps_fetch(worker->broker, 100, batch);
 	worker->total += worker->count;
-	memcpy(worker->in_flight, haul->deliveries + haul->count - worker->count,
+	memcpy(worker->in_flight, batch->deliveries + batch->count - worker->count,
 	       worker->count * sizeof(worker->in_flight[0]));
 	steps_ack_some(worker->broker, done, done_count);
 }
@@ -592,29 +592,29 @@ static void a_consumer_that_joins_gets_a_share_and_order_holds(void **state)
 			"of one queue one consumer is active; the suite runs with partitions too");
 	struct semel_broker *publisher = steps_open(url);
 	struct worker first = { .broker = open_subscribed("billing") }, second = { 0 };
-	struct steps_haul *haul = steps_haul_new();
+	struct steps_batch *batch = steps_batch_new();
 	int round = 0;
 	while (second.total < 100) {
 		assert_true(round < 150); /* or the second one gets nothing */
 		publish_round(publisher, ++round);
 		if (round == 5)
 			second.broker = open_subscribed("billing");
-		work(&first, haul);
+		work(&first, batch);
 		if (second.broker != NULL)
-			work(&second, haul);
+			work(&second, batch);
 		steps_pass(60);
 	}
 	/* A few turns more than it takes: nothing may come twice. */
 	for (int turn = 0, more = 10; turn < TURNS_MAX && more > 0; turn++) {
-		work(&first, haul);
-		work(&second, haul);
+		work(&first, batch);
+		work(&second, batch);
 		steps_pass(60);
-		more -= haul->count >= (uint32_t)(20 * round);
+		more -= batch->count >= (uint32_t)(20 * round);
 	}
-	assert_int_equal(haul->count, 20 * round);
-	steps_assert_order(haul, 1);
+	assert_int_equal(batch->count, 20 * round);
+	steps_assert_order(batch, 1);
 	assert_int_equal(steps_backlog(publisher, "billing").waiting, 0);
-	steps_haul_free(haul);
+	steps_batch_free(batch);
 	semel_broker_close(first.broker);
 	semel_broker_close(second.broker);
 	semel_broker_close(publisher);
@@ -628,7 +628,7 @@ static void a_silent_consumer_loses_its_share_and_its_late_ack_is_refused(void *
 			   "lives");
 	struct steps_subscription how = { .scope = "billing", .lease_ms = 60000 };
 	struct semel_broker *silent = steps_open(url), *other = steps_open(url);
-	struct steps_haul *late = steps_haul_new(), *haul = steps_haul_new();
+	struct steps_batch *late = steps_batch_new(), *batch = steps_batch_new();
 	semel_error error = { 0 };
 	publish_events("a", 1, 10);
 	steps_subscribe(silent, how);
@@ -636,16 +636,16 @@ static void a_silent_consumer_loses_its_share_and_its_late_ack_is_refused(void *
 	steps_subscribe(other, how);
 	steps_fetch_nothing(other);
 	steps_pass(60000);
-	steps_fetch_all(other, 10, haul);
-	steps_assert_order(haul, 1);
-	assert_true(haul->deliveries[0].redelivered);
+	steps_fetch_all(other, 10, batch);
+	steps_assert_order(batch, 1);
+	assert_true(batch->deliveries[0].redelivered);
 	assert_int_equal(silent->driver->ack(silent, late->deliveries, 10, &error),
 			 SEMEL_LEASE_LOST);
-	steps_ack(other, haul);
+	steps_ack(other, batch);
 	assert_int_equal(steps_backlog(other, "billing").waiting, 0);
 	steps_fetch_nothing(silent);
-	steps_haul_free(late);
-	steps_haul_free(haul);
+	steps_batch_free(late);
+	steps_batch_free(batch);
 	semel_broker_close(silent);
 	semel_broker_close(other);
 }
@@ -670,19 +670,19 @@ static void publish_in_child(const char *broker_url, int argument, int ready_fd)
 static void two_publishers_at_once_lose_nothing(void **state)
 {
 	(void)state;
-	struct steps_haul *haul = steps_haul_new();
+	struct steps_batch *batch = steps_batch_new();
 	int fds[2];
 	int children[] = { steps_fork(publish_in_child, url, 'a', &fds[0]),
 			   steps_fork(publish_in_child, url, 'b', &fds[1]) };
 	struct semel_broker *consumer = open_subscribed("billing");
-	steps_fetch_all(consumer, 200, haul);
+	steps_fetch_all(consumer, 200, batch);
 	for (int i = 0; i < 2; i++) {
 		steps_await(fds[i]);
 		steps_reap(children[i], false);
 	}
 	steps_fetch_nothing(consumer);
-	steps_assert_order(haul, 1);
-	steps_haul_free(haul);
+	steps_assert_order(batch, 1);
+	steps_batch_free(batch);
 	semel_broker_close(consumer);
 }
 
@@ -703,27 +703,27 @@ static void a_publisher_killed_before_its_outcome_can_be_repeated(void **state)
 {
 	(void)state;
 	struct semel_broker *consumer = open_subscribed("billing");
-	struct steps_haul *haul = steps_haul_new();
+	struct steps_batch *batch = steps_batch_new();
 	int fd;
 	int child = steps_fork(offer_and_wait_in_child, url, 10, &fd);
 	steps_await(fd);
 	steps_reap(child, true);
 	publish_events("a", 1, 10);
 	publish_events("b", 1, 1); /* whatever arrived of the killed one, all is there after it */
-	while (steps_count(haul, "b", 1) == 0 || steps_count(haul, "a", 10) == 0)
-		steps_fetch_all(consumer, haul->count + 1, haul);
+	while (steps_count(batch, "b", 1) == 0 || steps_count(batch, "a", 10) == 0)
+		steps_fetch_all(consumer, batch->count + 1, batch);
 	for (int i = 1; i <= 10; i++)
-		assert_in_range(steps_count(haul, "a", i), 1, 2);
-	steps_haul_free(haul);
+		assert_in_range(steps_count(batch, "a", i), 1, 2);
+	steps_batch_free(batch);
 	semel_broker_close(consumer);
 }
 
 static void fetch_and_wait_in_child(const char *broker_url, int argument, int ready_fd)
 {
 	struct semel_broker *broker = steps_open(broker_url);
-	struct steps_haul *haul = steps_haul_new();
+	struct steps_batch *batch = steps_batch_new();
 	steps_subscribe(broker, (struct steps_subscription){ .scope = "billing" });
-	steps_fetch_all(broker, (uint32_t)argument, haul);
+	steps_fetch_all(broker, (uint32_t)argument, batch);
 	steps_fetch_nothing(broker); /* so that the broker hears what is in hand here */
 	say_ready(ready_fd);
 	for (;;)
@@ -734,7 +734,7 @@ static void fetch_and_wait_in_child(const char *broker_url, int argument, int re
 static void deliveries_of_a_killed_consumer_come_to_another_at_once(void **state)
 {
 	(void)state;
-	struct steps_haul *haul = steps_haul_new();
+	struct steps_batch *batch = steps_batch_new();
 	int fd;
 	publish_events("a", 1, 10);
 	publish_events("b", 1, 10);
@@ -743,11 +743,11 @@ static void deliveries_of_a_killed_consumer_come_to_another_at_once(void **state
 	struct semel_broker *consumer = open_subscribed("billing");
 	steps_fetch_nothing(consumer);
 	steps_reap(child, true);
-	steps_fetch_all(consumer, 20, haul);
-	steps_assert_order(haul, 1);
-	assert_int_equal(haul->deliveries[0].redelivered, !suite->forgets_deliveries);
-	steps_ack(consumer, haul);
-	steps_haul_free(haul);
+	steps_fetch_all(consumer, 20, batch);
+	steps_assert_order(batch, 1);
+	assert_int_equal(batch->deliveries[0].redelivered, !suite->forgets_deliveries);
+	steps_ack(consumer, batch);
+	steps_batch_free(batch);
 	semel_broker_close(consumer);
 }
 

@@ -131,7 +131,7 @@ static void park_behind(semel_store *store, const char *id, const char *aggregat
 	struct semel_event event = store_event(id, aggregate);
 	char entry_id[32];
 	snprintf(entry_id, sizeof(entry_id), "entry-%s", id);
-	struct semel_dead_entry entry = store_dead(entry_id, &event);
+	struct semel_dead_letter_row entry = store_dead(entry_id, &event);
 	entry.parked_behind = semel_text_of(head);
 	store_begin(store);
 	assert_ok(store->driver->holds->parked_add(store_tx(store), &entry, NULL));
@@ -190,7 +190,7 @@ static void followers_come_in_the_order_they_were_parked(void **state)
 	semel_store *store = store_open_one();
 	struct semel_arena *arena = semel_arena_new(1024);
 	struct semel_hold hold = hold_of("a", SEMEL_HOLD_RELEASED);
-	struct semel_dead_entry first;
+	struct semel_dead_letter_row first;
 	park(store, "e2", "a");
 	park(store, "x1", "b");
 	park(store, "e1", "a");
@@ -219,7 +219,7 @@ static void assert_next(semel_store *store, const char *head, const char *expect
 {
 	struct semel_arena *arena = semel_arena_new(1024);
 	struct semel_hold hold = hold_of("a", SEMEL_HOLD_RELEASED);
-	struct semel_dead_entry next;
+	struct semel_dead_letter_row next;
 	hold.head_id = semel_text_of(head);
 	assert_ok(store->driver->holds->parked_next(store_tx(store), BILLING, &hold, arena, &next,
 						    NULL));
@@ -251,7 +251,7 @@ static void a_hold_without_an_aggregate_type_holds_the_whole_topic(void **state)
 	struct semel_hold hold = hold_of("order.events", SEMEL_HOLD_DEAD);
 	struct semel_event event = store_event("head", "a");
 	struct semel_hold_counts counts;
-	struct semel_dead_entry first, entry;
+	struct semel_dead_letter_row first, entry;
 	hold.aggregate_type = SEMEL_TEXT("");
 	put_hold(store, hold);
 	store_add_dead_letter(store, store_dead("d1", &event));
@@ -283,14 +283,14 @@ static void followers_are_no_dead_letters(void **state)
 	(void)state;
 	semel_store *store = store_open_one();
 	struct semel_arena *arena = semel_arena_new(1024);
-	struct semel_dead_entry entry;
+	struct semel_dead_letter_row entry;
 	uint64_t count = 1;
 	uint32_t listed = 1;
 	park(store, "e2", "a");
 	assert_ok(store->driver->dead_letters->count(store, NULL, &count, NULL));
 	assert_int_equal(count, 0);
-	assert_ok(store->driver->dead_letters->list(store, &(semel_dead_filter){ .limit = 1 },
-						    arena, &entry, &listed, NULL));
+	assert_ok(store->driver->dead_letters->list(
+		store, &(semel_dead_letter_filter){ .limit = 1 }, arena, &entry, &listed, NULL));
 	assert_int_equal(listed, 0);
 	assert_int_equal(store->driver->dead_letters->get(store, "entry-e2", arena, &entry, NULL),
 			 SEMEL_NOT_FOUND);
@@ -300,15 +300,15 @@ static void followers_are_no_dead_letters(void **state)
 
 /* ---- dead letters ---------------------------------------------------------------------------- */
 
-static struct semel_dead_entry get(semel_store *store, const char *entry_id,
-				   struct semel_arena *arena)
+static struct semel_dead_letter_row get(semel_store *store, const char *entry_id,
+					struct semel_arena *arena)
 {
-	struct semel_dead_entry entry;
+	struct semel_dead_letter_row entry;
 	assert_ok(store->driver->dead_letters->get(store, entry_id, arena, &entry, NULL));
 	return entry;
 }
 
-static semel_status move(semel_store *store, const struct semel_dead_entry *entry,
+static semel_status move(semel_store *store, const struct semel_dead_letter_row *entry,
 			 enum semel_dead_status to)
 {
 	store_begin(store);
@@ -326,13 +326,13 @@ static void a_dead_letter_keeps_the_whole_event(void **state)
 	struct semel_event event = store_event("e1", "a");
 	const char bytes[] = "\xff\0broken";
 	event.payload = semel_text_from(bytes, sizeof(bytes) - 1);
-	struct semel_dead_entry entry = store_dead("d1", &event);
+	struct semel_dead_letter_row entry = store_dead("d1", &event);
 	entry.saga_id = SEMEL_TEXT("saga");
 	entry.correlation_id = SEMEL_TEXT("correlation");
 	entry.partition = 3;
 	entry.offset = 42;
 	assert_string_equal(store_add_dead_letter(store, entry), "d1");
-	struct semel_dead_entry found = get(store, "d1", arena);
+	struct semel_dead_letter_row found = get(store, "d1", arena);
 	assert_true(semel_text_equal(found.event.payload, event.payload));
 	assert_string_equal(found.event.aggregate_id.data, "a");
 	assert_string_equal(found.event.topic.data, "order.events");
@@ -364,7 +364,7 @@ static void a_broken_delivery_without_an_id_is_always_a_new_entry(void **state)
 	assert_string_equal(store_add_dead_letter(store, store_dead("d3", &broken)), "d3");
 	assert_ok(store->driver->dead_letters->count(store, "billing", &count, NULL));
 	assert_int_equal(count, 3);
-	struct semel_dead_entry found = get(store, "d1", arena);
+	struct semel_dead_letter_row found = get(store, "d1", arena);
 	assert_null(found.event.id.data);
 	assert_string_equal(found.event.headers.data, "\xfe no json");
 	semel_arena_free(arena);
@@ -378,12 +378,12 @@ static void a_replay_that_fails_returns_to_the_same_entry_with_its_count(void **
 	struct semel_arena *arena = semel_arena_new(1024);
 	struct semel_event event = store_event("e1", "a");
 	store_add_dead_letter(store, store_dead("d1", &event));
-	struct semel_dead_entry entry = get(store, "d1", arena);
+	struct semel_dead_letter_row entry = get(store, "d1", arena);
 	assert_ok(move(store, &entry, SEMEL_DEAD_REPLAYED));
 	entry = get(store, "d1", arena);
 	assert_int_equal(entry.status, SEMEL_DEAD_REPLAYED);
 	assert_int_equal(entry.replay_count, 1);
-	struct semel_dead_entry again = store_dead("d2", &event);
+	struct semel_dead_letter_row again = store_dead("d2", &event);
 	again.reason = SEMEL_TEXT("still no such customer");
 	again.attempts = 5;
 	assert_string_equal(store_add_dead_letter(store, again), "d1");
@@ -403,11 +403,11 @@ static void a_dead_letter_is_replayed_three_times_at_most(void **state)
 	struct semel_arena *arena = semel_arena_new(1024);
 	struct semel_event event = store_event("e1", "a");
 	for (int i = 0; i < SEMEL_REPLAYS_MAX; i++) {
-		struct semel_dead_entry entry =
+		struct semel_dead_letter_row entry =
 			get(store, store_add_dead_letter(store, store_dead("d1", &event)), arena);
 		assert_ok(move(store, &entry, SEMEL_DEAD_REPLAYED));
 	}
-	struct semel_dead_entry entry =
+	struct semel_dead_letter_row entry =
 		get(store, store_add_dead_letter(store, store_dead("d1", &event)), arena);
 	assert_int_equal(move(store, &entry, SEMEL_DEAD_REPLAYED), SEMEL_REPLAY_LIMIT);
 	assert_ok(move(store, &entry, SEMEL_DEAD_DISCARDED));
@@ -425,7 +425,7 @@ static void only_a_pending_dead_letter_is_moved(void **state)
 	struct semel_arena *arena = semel_arena_new(1024);
 	struct semel_event event = store_event("e1", "a");
 	store_add_dead_letter(store, store_dead("d1", &event));
-	struct semel_dead_entry entry = get(store, "d1", arena);
+	struct semel_dead_letter_row entry = get(store, "d1", arena);
 	assert_ok(move(store, &entry, SEMEL_DEAD_DISCARDED));
 	assert_int_equal(move(store, &entry, SEMEL_DEAD_REPLAYED), SEMEL_NOT_PENDING);
 	assert_int_equal(move(store, &entry, SEMEL_DEAD_DISCARDED), SEMEL_NOT_PENDING);
@@ -446,12 +446,12 @@ static void an_entry_that_came_back_since_it_was_read_is_not_replayed(void **sta
 	struct semel_arena *arena = semel_arena_new(1024);
 	struct semel_event event = store_event("e1", "a");
 	store_add_dead_letter(store, store_dead("d1", &event));
-	struct semel_dead_entry seen = get(store, "d1", arena);
-	struct semel_dead_entry back = store_dead("d2", &event);
+	struct semel_dead_letter_row seen = get(store, "d1", arena);
+	struct semel_dead_letter_row back = store_dead("d2", &event);
 	back.replay_count = 1; /* another replay, which failed again */
 	store_add_dead_letter(store, back);
 	assert_int_equal(move(store, &seen, SEMEL_DEAD_REPLAYED), SEMEL_NOT_PENDING);
-	struct semel_dead_entry entry = get(store, "d1", arena);
+	struct semel_dead_letter_row entry = get(store, "d1", arena);
 	assert_int_equal(entry.status, SEMEL_DEAD_PENDING);
 	assert_int_equal(entry.replay_count, 1);
 	semel_arena_free(arena);
@@ -473,12 +473,12 @@ static void a_processed_replay_settles_an_entry_that_nobody_marked(void **state)
 	struct semel_arena *arena = semel_arena_new(1024);
 	struct semel_event event = store_event("e1", "a");
 	store_add_dead_letter(store, store_dead("d1", &event));
-	struct semel_dead_entry seen = get(store, "d1", arena);
+	struct semel_dead_letter_row seen = get(store, "d1", arena);
 	settle(store, "billing", event.id, 0);
 	settle(store, "audit", event.id, 1);
 	assert_int_equal(get(store, "d1", arena).status, SEMEL_DEAD_PENDING);
 	settle(store, "billing", event.id, 1);
-	struct semel_dead_entry settled = get(store, "d1", arena);
+	struct semel_dead_letter_row settled = get(store, "d1", arena);
 	assert_int_equal(settled.status, SEMEL_DEAD_REPLAYED);
 	assert_int_equal(settled.settled_at_ms, STORE_NOW + 7);
 	assert_int_equal(move(store, &seen, SEMEL_DEAD_REPLAYED), SEMEL_NOT_PENDING);
@@ -494,7 +494,7 @@ static void a_replayed_entry_is_settled_when_any_copy_was_processed(void **state
 	struct semel_arena *arena = semel_arena_new(1024);
 	struct semel_event event = store_event("e1", "a");
 	store_add_dead_letter(store, store_dead("d1", &event));
-	struct semel_dead_entry entry = get(store, "d1", arena);
+	struct semel_dead_letter_row entry = get(store, "d1", arena);
 	assert_ok(move(store, &entry, SEMEL_DEAD_REPLAYED));
 	assert_int_equal(get(store, "d1", arena).settled_at_ms, 0);
 	settle(store, "audit", event.id, 0);
@@ -521,7 +521,7 @@ static void an_entry_of_the_relay_is_settled_when_it_goes_back_to_the_outbox(voi
 	semel_store *store = store_open_one();
 	struct semel_arena *arena = semel_arena_new(1024);
 	struct semel_event event = store_event("e1", "a");
-	struct semel_dead_entry entry = store_dead("d1", &event);
+	struct semel_dead_letter_row entry = store_dead("d1", &event);
 	entry.scope = SEMEL_TEXT("relay");
 	store_add_dead_letter(store, entry);
 	entry = get(store, "d1", arena);
@@ -545,7 +545,7 @@ static void an_entry_of_any_status_can_be_authorized_to_run_again(void **state)
 	semel_store *store = store_open_one();
 	struct semel_arena *arena = semel_arena_new(1024);
 	struct semel_event event = store_event("e1", "a");
-	struct semel_dead_entry entry = store_dead("d1", &event);
+	struct semel_dead_letter_row entry = store_dead("d1", &event);
 	entry.replay_count = 2;
 	store_add_dead_letter(store, entry);
 	park_behind(store, "e2", "a", "e1");
@@ -610,7 +610,7 @@ static void one_look_tells_the_hold_and_the_letter_of_every_event(void **state)
 	semel_store *store = store_open_one();
 	struct semel_arena *arena = semel_arena_new(1024);
 	struct semel_event one = store_event("e1", "a"), two = store_event("e2", "b");
-	struct semel_dead_entry letter = store_dead("d2", &two);
+	struct semel_dead_letter_row letter = store_dead("d2", &two);
 	const struct semel_text none = { NULL, 0 };
 	struct semel_state_query queries[] = {
 		{ SEMEL_TEXT("e0"), key_of("a") }, { one.id, key_of("a") },
@@ -672,11 +672,11 @@ static void one_look_tells_the_hold_and_the_letter_of_every_event(void **state)
 	semel_store_close(store);
 }
 
-static const char *list_ids(semel_store *store, semel_dead_filter filter)
+static const char *list_ids(semel_store *store, semel_dead_letter_filter filter)
 {
 	static char ids[256];
 	struct semel_arena *arena = semel_arena_new(1024);
-	struct semel_dead_entry entries[STORE_MAX];
+	struct semel_dead_letter_row entries[STORE_MAX];
 	uint32_t count = 0;
 	ids[0] = '\0';
 	assert_ok(store->driver->dead_letters->list(store, &filter, arena, entries, &count, NULL));
@@ -693,31 +693,34 @@ static void the_list_begins_with_the_oldest_failure(void **state)
 	struct semel_arena *arena = semel_arena_new(1024);
 	struct semel_event one = store_event("e1", "a"), two = store_event("e2", "b");
 	struct semel_event three = store_event("e3", "c");
-	struct semel_dead_entry late = store_dead("d1", &one), other = store_dead("d3", &three);
+	struct semel_dead_letter_row late = store_dead("d1", &one),
+				     other = store_dead("d3", &three);
 	late.failed_at_ms = STORE_NOW + 5;
 	other.scope = SEMEL_TEXT("audit");
 	store_add_dead_letter(store, late);
 	store_add_dead_letter(store, other);
 	store_add_dead_letter(store, store_dead("d2", &two));
-	assert_string_equal(list_ids(store, (semel_dead_filter){ 0 }), "d2d3d1");
-	assert_string_equal(list_ids(store, (semel_dead_filter){ .limit = 1 }), "d2");
-	assert_string_equal(list_ids(store, (semel_dead_filter){ .scope = "audit" }), "d3");
-	assert_string_equal(list_ids(store, (semel_dead_filter){ .after = "d2" }), "d3d1");
-	assert_string_equal(list_ids(store, (semel_dead_filter){ .after = "d1" }), "");
-	assert_string_equal(list_ids(store, (semel_dead_filter){ .since_ms = STORE_NOW + 5 }),
-			    "d1");
-	assert_string_equal(list_ids(store, (semel_dead_filter){ .until_ms = STORE_NOW + 5 }),
-			    "d2d3");
+	assert_string_equal(list_ids(store, (semel_dead_letter_filter){ 0 }), "d2d3d1");
+	assert_string_equal(list_ids(store, (semel_dead_letter_filter){ .limit = 1 }), "d2");
+	assert_string_equal(list_ids(store, (semel_dead_letter_filter){ .scope = "audit" }), "d3");
+	assert_string_equal(list_ids(store, (semel_dead_letter_filter){ .after = "d2" }), "d3d1");
+	assert_string_equal(list_ids(store, (semel_dead_letter_filter){ .after = "d1" }), "");
 	assert_string_equal(
-		list_ids(store, (semel_dead_filter){ .type = semel_text_string(one.type) }),
+		list_ids(store, (semel_dead_letter_filter){ .since_ms = STORE_NOW + 5 }), "d1");
+	assert_string_equal(
+		list_ids(store, (semel_dead_letter_filter){ .until_ms = STORE_NOW + 5 }), "d2d3");
+	assert_string_equal(
+		list_ids(store, (semel_dead_letter_filter){ .type = semel_text_string(one.type) }),
 		"d2d3d1");
-	assert_string_equal(list_ids(store, (semel_dead_filter){ .type = "other.v1" }), "");
-	struct semel_dead_entry entry = get(store, "d2", arena);
+	assert_string_equal(list_ids(store, (semel_dead_letter_filter){ .type = "other.v1" }), "");
+	struct semel_dead_letter_row entry = get(store, "d2", arena);
 	assert_ok(move(store, &entry, SEMEL_DEAD_DISCARDED));
-	assert_string_equal(list_ids(store, (semel_dead_filter){ .status = SEMEL_DEAD_PENDING }),
-			    "d3d1");
-	assert_string_equal(list_ids(store, (semel_dead_filter){ .status = SEMEL_DEAD_DISCARDED }),
-			    "d2");
+	assert_string_equal(
+		list_ids(store, (semel_dead_letter_filter){ .status = SEMEL_DEAD_PENDING }),
+		"d3d1");
+	assert_string_equal(
+		list_ids(store, (semel_dead_letter_filter){ .status = SEMEL_DEAD_DISCARDED }),
+		"d2");
 	semel_arena_free(arena);
 	semel_store_close(store);
 }

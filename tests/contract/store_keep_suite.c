@@ -112,10 +112,10 @@ static struct semel_text repeated(struct semel_arena *arena, char byte, size_t l
 	return semel_arena_text(arena, text, length);
 }
 
-static struct semel_dead_entry whole_entry(semel_store *store, const char *entry_id,
-					   struct semel_arena *arena)
+static struct semel_dead_letter_row whole_entry(semel_store *store, const char *entry_id,
+						struct semel_arena *arena)
 {
-	struct semel_dead_entry entry;
+	struct semel_dead_letter_row entry;
 	assert_ok(store->driver->dead_letters->get(store, entry_id, arena, &entry, NULL));
 	return entry;
 }
@@ -126,17 +126,19 @@ static void the_list_has_sizes_instead_of_payloads_and_long_texts_cut(void **sta
 	semel_store *store = store_open_one();
 	struct semel_arena *arena = semel_arena_new(1024);
 	struct semel_event large = store_event("e1", "a"), small = store_event("e2", "b");
-	struct semel_dead_entry entries[STORE_MAX];
+	struct semel_dead_letter_row entries[STORE_MAX];
 	uint32_t count = 0;
 	large.payload = repeated(arena, 'x', 100000);
 	large.headers = repeated(arena, 'h', 5000);
 	small.payload = semel_text_from("\xff\x00\x01", 3);
-	struct semel_dead_entry first = store_dead("d1", &large), second = store_dead("d2", &small);
+	struct semel_dead_letter_row first = store_dead("d1", &large),
+				     second = store_dead("d2", &small);
 	first.reason = repeated(arena, 'r', 5000);
 	store_add_dead_letter(store, first);
 	store_add_dead_letter(store, second);
 	assert_ok(store->driver->dead_letters->list(
-		store, &(semel_dead_filter){ .limit = STORE_MAX }, arena, entries, &count, NULL));
+		store, &(semel_dead_letter_filter){ .limit = STORE_MAX }, arena, entries, &count,
+		NULL));
 	assert_int_equal(count, 2);
 	assert_null(entries[0].event.payload.data);
 	assert_int_equal(entries[0].payload_size, 100000);
@@ -145,7 +147,7 @@ static void the_list_has_sizes_instead_of_payloads_and_long_texts_cut(void **sta
 	assert_null(entries[1].event.payload.data);
 	assert_int_equal(entries[1].payload_size, 3);
 	assert_true(semel_text_equal(entries[1].event.headers, small.headers));
-	struct semel_dead_entry whole = whole_entry(store, "d1", arena);
+	struct semel_dead_letter_row whole = whole_entry(store, "d1", arena);
 	assert_true(semel_text_equal(whole.event.payload, large.payload));
 	assert_true(semel_text_equal(whole.event.headers, large.headers));
 	assert_int_equal(whole.payload_size, 100000);
@@ -294,7 +296,7 @@ static void prune_keeps_dead_letters_with_followers(void **state)
 	semel_store *store = store_open_one();
 	struct semel_event head = store_event("e1", "a"), lonely = store_event("e2", "b");
 	struct semel_event follower = store_event("e3", "a");
-	struct semel_dead_entry parked = store_dead("d3", &follower);
+	struct semel_dead_letter_row parked = store_dead("d3", &follower);
 	const struct semel_retention_cutoffs later = { .dead_ms = STORE_NOW + 1 };
 	uint64_t count = 0;
 	store_add_dead_letter(store, store_dead("d1", &head));
@@ -392,7 +394,7 @@ static void the_life_of_an_event_is_told_in_its_order(void **state)
 	store_relay_fetch(&relay, 0);
 	store_relay_published(&relay, "e1");
 	store_claim_now(store, store_claim("e1"));
-	struct semel_dead_entry letter = store_dead("d1", &event);
+	struct semel_dead_letter_row letter = store_dead("d1", &event);
 	letter.scope = SEMEL_TEXT("audit");
 	letter.reason = SEMEL_TEXT("broken");
 	letter.failed_at_ms = STORE_NOW + 1;

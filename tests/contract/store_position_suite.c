@@ -14,8 +14,8 @@ static struct semel_position position_of(semel_store *store, const char *topic, 
 static struct semel_position taken_by(semel_store *store, const char *owner)
 {
 	struct semel_position position = position_of(store, "order.events", 3);
-	assert_ok(store->driver->inbox->position_take(store, &position, owner, STORE_NOW + 5000,
-						      NULL));
+	assert_ok(store->driver->inbox->position_acquire(store, &position, owner, STORE_NOW + 5000,
+							 NULL));
 	return position;
 }
 
@@ -91,10 +91,10 @@ static void of_two_who_take_a_position_one_is_quicker(void **state)
 	(void)state;
 	semel_store *store = store_open_one(), *other = store_open_one();
 	struct semel_position first = position_of(store, "order.events", 3), second = first;
-	assert_ok(
-		store->driver->inbox->position_take(store, &first, "one", STORE_NOW + 5000, NULL));
+	assert_ok(store->driver->inbox->position_acquire(store, &first, "one", STORE_NOW + 5000,
+							 NULL));
 	assert_int_equal(
-		other->driver->inbox->position_take(other, &second, "two", STORE_NOW, NULL),
+		other->driver->inbox->position_acquire(other, &second, "two", STORE_NOW, NULL),
 		SEMEL_LEASE_LOST);
 	second = position_of(other, "order.events", 3);
 	assert_string_equal(second.owner, "one");

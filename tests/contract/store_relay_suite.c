@@ -15,11 +15,11 @@ static struct semel_outbox_counts counts_of(semel_store *store)
 }
 
 /* The relay's only dead letter. */
-static struct semel_dead_entry relay_letter(struct store_relay *relay)
+static struct semel_dead_letter_row relay_letter(struct store_relay *relay)
 {
-	struct semel_dead_entry entry;
+	struct semel_dead_letter_row entry;
 	uint32_t count = 0;
-	const semel_dead_filter filter = { .limit = 1, .scope = "relay" };
+	const semel_dead_letter_filter filter = { .limit = 1, .scope = "relay" };
 	assert_ok(relay->store->driver->dead_letters->list(relay->store, &filter, relay->arena,
 							   &entry, &count, NULL));
 	assert_int_equal(count, 1);
@@ -28,7 +28,7 @@ static struct semel_dead_entry relay_letter(struct store_relay *relay)
 	return entry;
 }
 
-static void decide(semel_store *store, const struct semel_dead_entry *entry, bool discard)
+static void decide(semel_store *store, const struct semel_dead_letter_row *entry, bool discard)
 {
 	enum semel_dead_status status = discard ? SEMEL_DEAD_DISCARDED : SEMEL_DEAD_REPLAYED;
 	store_begin(store);
@@ -48,15 +48,18 @@ static void a_lane_has_one_owner_and_every_new_one_a_higher_epoch(void **state)
 	struct semel_lease first = store_leases(store).all[0], second, found;
 	assert_string_equal(first.owner, "");
 	second = first;
-	assert_ok(store->driver->outbox->lease_take(store, &first, "one", STORE_NOW + 5000, NULL));
+	assert_ok(
+		store->driver->outbox->lease_acquire(store, &first, "one", STORE_NOW + 5000, NULL));
 	assert_string_equal(first.owner, "one");
-	assert_int_equal(store->driver->outbox->lease_take(store, &second, "two", STORE_NOW, NULL),
-			 SEMEL_LEASE_LOST);
+	assert_int_equal(
+		store->driver->outbox->lease_acquire(store, &second, "two", STORE_NOW, NULL),
+		SEMEL_LEASE_LOST);
 	assert_ok(store->driver->outbox->lease_renew(store, &first, STORE_NOW + 9000, NULL));
 	found = store_leases(store).all[0];
 	assert_int_equal(found.expires_at_ms, STORE_NOW + 9000);
 	second = found;
-	assert_ok(store->driver->outbox->lease_take(store, &second, "two", STORE_NOW + 5000, NULL));
+	assert_ok(store->driver->outbox->lease_acquire(store, &second, "two", STORE_NOW + 5000,
+						       NULL));
 	assert_true(second.epoch > first.epoch);
 	assert_int_equal(store->driver->outbox->lease_renew(store, &first, STORE_NOW, NULL),
 			 SEMEL_LEASE_LOST);
@@ -103,7 +106,7 @@ static void only_its_owner_releases_a_lane(void **state)
 	(void)state;
 	semel_store *store = store_open_one();
 	struct semel_lease lease = store_leases(store).all[0], found;
-	assert_ok(store->driver->outbox->lease_take(store, &lease, "one", STORE_NOW, NULL));
+	assert_ok(store->driver->outbox->lease_acquire(store, &lease, "one", STORE_NOW, NULL));
 	struct semel_lease stale = lease;
 	stale.epoch--;
 	store->driver->outbox->lease_release(store, &stale);
@@ -206,7 +209,8 @@ static void rows_below_the_low_mark_are_not_looked_for_where_they_come_through_a
 	assert_ok(store->driver->outbox->lease_renew(store, lease, STORE_NOW + 7000, NULL));
 	struct semel_lease heir = store_leases(other).all[lease->lane];
 	heir.streamed = true;
-	assert_ok(other->driver->outbox->lease_take(other, &heir, "heir", STORE_NOW + 7000, NULL));
+	assert_ok(
+		other->driver->outbox->lease_acquire(other, &heir, "heir", STORE_NOW + 7000, NULL));
 	assert_int_equal(heir.low_seq, low);
 	assert_int_equal(heir.epoch, lease->epoch + 1);
 	store_relay_close(&relay);
@@ -326,7 +330,7 @@ static void a_failed_event_is_a_dead_letter_and_its_followers_wait(void **state)
 	store_relay_failed(&relay, "a1", true);
 	store_relay_parked(&relay, "a2");
 	assert_string_equal(store_relay_due(&relay, STORE_NOW + STORE_WEEK), "");
-	struct semel_dead_entry entry = relay_letter(&relay);
+	struct semel_dead_letter_row entry = relay_letter(&relay);
 	assert_string_equal(entry.event.id.data, "a1");
 	assert_string_equal(entry.event.payload.data, "{\"total\":5}");
 	assert_string_equal(entry.reason.data, "too large");
@@ -347,7 +351,7 @@ static void a_replayed_failure_goes_first_and_its_followers_after_it(void **stat
 	store_relay_fetch(&relay, 0);
 	store_relay_failed(&relay, "a1", true);
 	store_relay_parked(&relay, "a2");
-	struct semel_dead_entry entry = relay_letter(&relay);
+	struct semel_dead_letter_row entry = relay_letter(&relay);
 	decide(store, &entry, false);
 	assert_string_equal(store_relay_due(&relay, STORE_NOW), "a1");
 	assert_int_equal(relay.rows[0].replay, 1);
@@ -368,7 +372,7 @@ static void a_replay_that_fails_again_returns_to_its_entry(void **state)
 	store_relay_open(&relay, store, "r");
 	store_relay_fetch(&relay, 0);
 	store_relay_failed(&relay, "a1", true);
-	struct semel_dead_entry entry = relay_letter(&relay);
+	struct semel_dead_letter_row entry = relay_letter(&relay);
 	snprintf(first, sizeof(first), "%s", semel_text_shown(entry.entry_id));
 	decide(store, &entry, false);
 	store_relay_due(&relay, STORE_NOW);
@@ -392,7 +396,7 @@ static void a_discarded_failure_lets_its_followers_go(void **state)
 	store_relay_fetch(&relay, 0);
 	store_relay_failed(&relay, "a1", true);
 	store_relay_parked(&relay, "a2");
-	struct semel_dead_entry entry = relay_letter(&relay);
+	struct semel_dead_letter_row entry = relay_letter(&relay);
 	decide(store, &entry, true);
 	assert_string_equal(store_relay_due(&relay, STORE_NOW), "a2");
 	assert_string_equal(store_relay_fetch(&relay, 0), "");

@@ -77,9 +77,9 @@ bool store_change_now(semel_store *store, struct semel_inbox_claim claim,
 		      struct semel_inbox_change change);
 
 /* A dead letter of scope "billing" after three attempts. */
-struct semel_dead_entry store_dead(const char *entry_id, const struct semel_event *event);
+struct semel_dead_letter_row store_dead(const char *entry_id, const struct semel_event *event);
 /* Adds it in a transaction of its own; the entry id used stays valid until the next call. */
-const char *store_add_dead_letter(semel_store *store, struct semel_dead_entry entry);
+const char *store_add_dead_letter(semel_store *store, struct semel_dead_letter_row entry);
 
 /* Runs body in that many processes at once; each must return true. */
 void store_in_processes(int count, bool (*body)(int number));

@@ -90,8 +90,8 @@ void store_relay_open(struct store_relay *relay, semel_store *store, const char 
 						    .bytes_max = 1 << 20 };
 	relay->leases = store_leases(store);
 	for (int32_t i = 0; i < relay->leases.count; i++)
-		assert_ok(store->driver->outbox->lease_take(store, &relay->leases.all[i], owner,
-							    STORE_NOW + 5000, NULL));
+		assert_ok(store->driver->outbox->lease_acquire(store, &relay->leases.all[i], owner,
+							       STORE_NOW + 5000, NULL));
 }
 
 struct semel_lease *store_relay_lease(struct store_relay *relay, uint32_t row)
@@ -249,17 +249,17 @@ bool store_change_now(semel_store *store, struct semel_inbox_claim claim,
 
 /* ---- dead letters ---------------------------------------------------------------------------- */
 
-struct semel_dead_entry store_dead(const char *entry_id, const struct semel_event *event)
+struct semel_dead_letter_row store_dead(const char *entry_id, const struct semel_event *event)
 {
-	return (struct semel_dead_entry){ .entry_id = semel_text_of(entry_id),
-					  .event = *event,
-					  .scope = SEMEL_TEXT("billing"),
-					  .reason = SEMEL_TEXT("no such customer"),
-					  .failed_at_ms = STORE_NOW,
-					  .attempts = 3 };
+	return (struct semel_dead_letter_row){ .entry_id = semel_text_of(entry_id),
+					       .event = *event,
+					       .scope = SEMEL_TEXT("billing"),
+					       .reason = SEMEL_TEXT("no such customer"),
+					       .failed_at_ms = STORE_NOW,
+					       .attempts = 3 };
 }
 
-const char *store_add_dead_letter(semel_store *store, struct semel_dead_entry entry)
+const char *store_add_dead_letter(semel_store *store, struct semel_dead_letter_row entry)
 {
 	static char used[64];
 	struct semel_arena *arena = semel_arena_new(1024);

@@ -42,7 +42,7 @@ static void park(semel_store *store, const char *id, const char *aggregate, cons
 	struct semel_event event = store_event(id, aggregate);
 	char entry_id[64];
 	snprintf(entry_id, sizeof(entry_id), "p-%s", id);
-	struct semel_dead_entry entry = store_dead(entry_id, &event);
+	struct semel_dead_letter_row entry = store_dead(entry_id, &event);
 	entry.parked_behind = semel_text_of(behind);
 	store_begin(store);
 	assert_ok(store->driver->holds->parked_add(store_tx(store), &entry, NULL));
@@ -73,7 +73,8 @@ static void move(semel_store *store, const char *id, enum semel_dead_status stat
 {
 	char entry_id[64];
 	snprintf(entry_id, sizeof(entry_id), "d-%s", id);
-	struct semel_dead_entry entry = { .entry_id = semel_text_of(entry_id), .scope = BILLING };
+	struct semel_dead_letter_row entry = { .entry_id = semel_text_of(entry_id),
+					       .scope = BILLING };
 	store_begin(store);
 	assert_ok(store->driver->dead_letters->move(store_tx(store), &entry, status, NULL,
 						    STORE_NOW, NULL));

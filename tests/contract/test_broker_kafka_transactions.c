@@ -56,14 +56,14 @@ static void poll_a_while(struct semel_broker *broker)
 static void assert_shown(const char *const *aggregates, uint32_t count)
 {
 	struct semel_broker *broker = steps_open(url);
-	struct steps_haul *haul = steps_haul_new();
+	struct steps_batch *batch = steps_batch_new();
 	steps_subscribe(broker, (struct steps_subscription){ .scope = "billing" });
-	steps_fetch_all(broker, count, haul);
+	steps_fetch_all(broker, count, batch);
 	for (uint32_t i = 0; i < count; i++)
-		assert_int_equal(steps_count(haul, aggregates[i], 1), 1);
-	steps_ack(broker, haul);
+		assert_int_equal(steps_count(batch, aggregates[i], 1), 1);
+	steps_ack(broker, batch);
 	steps_fetch_nothing(broker);
-	steps_haul_free(haul);
+	steps_batch_free(batch);
 	semel_broker_close(broker);
 }
 

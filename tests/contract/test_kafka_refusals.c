@@ -53,7 +53,7 @@ static void a_refused_batch_is_sent_again_one_by_one(void **state)
 	(void)state;
 	struct semel_broker *broker = open_warm();
 	struct steps_event events[3];
-	struct steps_haul *haul = steps_haul_new();
+	struct steps_batch *batch = steps_batch_new();
 	kafka_steps_mock_fail(PRODUCE, RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE);
 	offer_three(broker, events);
 	steps_confirm(broker, events, 3);
@@ -62,11 +62,11 @@ static void a_refused_batch_is_sent_again_one_by_one(void **state)
 	semel_broker_close(broker);
 	broker = steps_open(url);
 	steps_subscribe(broker, (struct steps_subscription){ .scope = "billing" });
-	steps_fetch_all(broker, 4, haul);
+	steps_fetch_all(broker, 4, batch);
 	steps_fetch_nothing(broker);
 	for (int i = 1; i <= 3; i++)
-		assert_int_equal(steps_count(haul, "a", i), 1);
-	steps_haul_free(haul);
+		assert_int_equal(steps_count(batch, "a", i), 1);
+	steps_batch_free(batch);
 	semel_broker_close(broker);
 }
 
@@ -148,7 +148,7 @@ static void a_share_that_cannot_be_taken_is_an_outage_and_left_in_order(void **s
 {
 	(void)state;
 	struct semel_broker *broker = open_warm();
-	struct steps_haul *haul = steps_haul_new();
+	struct steps_batch *batch = steps_batch_new();
 	struct semel_delivery delivery;
 	semel_error error = { 0 };
 	semel_status status = SEMEL_OK;
@@ -156,12 +156,12 @@ static void a_share_that_cannot_be_taken_is_an_outage_and_left_in_order(void **s
 	steps_subscribe(broker, (struct steps_subscription){ .scope = "billing" });
 	kafka_steps_mock_fail(OFFSET_FETCH, RD_KAFKA_RESP_ERR_UNKNOWN);
 	for (int i = 0; i < 3000 && status == SEMEL_OK; i++) {
-		status = broker->driver->fetch(broker, 1, haul->arena, &delivery, &count, &error);
+		status = broker->driver->fetch(broker, 1, batch->arena, &delivery, &count, &error);
 		semel_sleep_us(10000);
 	}
 	assert_int_equal(status, SEMEL_OUTAGE);
 	semel_broker_close(broker);
-	steps_haul_free(haul);
+	steps_batch_free(batch);
 	steps_consume(url, "billing", 1);
 }
 

@@ -88,14 +88,14 @@ static void a_share_is_taken_and_left_while_the_coordinator_moves(void **state)
 	(void)state;
 	semel_broker_close(declare());
 	struct semel_broker *broker = steps_open(url);
-	struct steps_haul *haul = steps_haul_new();
+	struct steps_batch *batch = steps_batch_new();
 	steps_subscribe(broker, (struct steps_subscription){ .scope = "billing" });
 	move_coordinator(OFFSET_FETCH);
-	steps_fetch_all(broker, 1, haul);
+	steps_fetch_all(broker, 1, batch);
 	/* also those that are sent meanwhile are not taken, and not those of librdkafka's own */
 	answer(OFFSET_COMMIT, RD_KAFKA_RESP_ERR_COORDINATOR_LOAD_IN_PROGRESS, 3 * OFTEN);
-	steps_ack(broker, haul);
-	steps_haul_free(haul);
+	steps_ack(broker, batch);
+	steps_batch_free(batch);
 	semel_broker_close(broker);
 	assert_waiting(0);
 }

@@ -147,9 +147,9 @@ static void an_exception_that_has_just_gained_a_follower_is_not_pruned(void **st
 static semel_status discard_letter_of_the_relay(semel_store *store)
 {
 	struct semel_event event = store_event("e1", "a");
-	struct semel_dead_entry entry = { .entry_id = SEMEL_TEXT("d1"),
-					  .scope = SEMEL_TEXT("relay"),
-					  .event = event };
+	struct semel_dead_letter_row entry = { .entry_id = SEMEL_TEXT("d1"),
+					       .scope = SEMEL_TEXT("relay"),
+					       .event = event };
 	semel_tx tx = store_tx(store);
 	semel_status status = store->driver->begin(store, NULL);
 	if (status == SEMEL_OK)

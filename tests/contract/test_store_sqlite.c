@@ -183,7 +183,8 @@ static int deny_cached_statements(void *user, int action, const char *table, con
 				  const char *database, const char *trigger)
 {
 	(void)user, (void)column, (void)database, (void)trigger;
-	bool denied = action == SQLITE_READ && table && strcmp(table, "semel_kept") == 0;
+	bool denied =
+		action == SQLITE_READ && table && strcmp(table, "semel_cached_statements") == 0;
 	return denied ? SQLITE_DENY : SQLITE_OK;
 }
 
@@ -206,8 +207,9 @@ static void the_table_of_cached_statements_cannot_be_read(void **state)
 	semel_store_close(store_open_one());
 	sqlite3 *db = connect_as_application();
 	publish_on(db);
-	assert_int_equal(sqlite3_exec(db, "SELECT * FROM semel_kept", NULL, NULL, NULL),
-			 SQLITE_ERROR);
+	assert_int_equal(
+		sqlite3_exec(db, "SELECT * FROM semel_cached_statements", NULL, NULL, NULL),
+		SQLITE_ERROR);
 	publish_on(db);
 	assert_int_equal(sqlite3_close(db), SQLITE_OK);
 }

@@ -38,7 +38,7 @@ static const struct semel_event event = { .id = SEMEL_TEXT_CONST("id-1"),
 					  .content_type = SEMEL_TEXT_CONST("application/json"),
 					  .payload = SEMEL_TEXT_CONST("{}") };
 
-bool semel_log_enabled(enum semel_log_level level)
+bool semel_log_is_enabled(enum semel_log_level level)
 {
 	(void)level;
 	return false;

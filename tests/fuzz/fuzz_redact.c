@@ -226,7 +226,7 @@ static void show(const struct letter *letter, struct semel_arena *arena)
 					 .failure_reason = letter->reason,
 					 .discard_reason = letter->reason };
 
-	PROMISE(semel_redaction_make(paths, &redaction, NULL) == SEMEL_OK);
+	PROMISE(semel_redaction_new(paths, &redaction, NULL) == SEMEL_OK);
 	PROMISE(semel_redaction_write_json(redaction, &dead, true, &text) == SEMEL_OK);
 	PROMISE(semel_json_is_valid(semel_buffer_text(&text)));
 	json_t *shown = load(semel_buffer_text(&text), 0);

@@ -33,7 +33,7 @@ static inline void check_event(const struct semel_event *event,
 	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
 		check_text(texts[i]);
 	PROMISE(event->type.data && event->aggregate_type.data && event->content_type.data);
-	PROMISE(semel_time_in_calendar(event->time_ms));
+	PROMISE(semel_time_is_in_calendar(event->time_ms));
 	PROMISE(semel_text_is_utf8(event->headers) && event->headers.data[0] == '{');
 	/* A name with a zero byte is no name; such an event breaks the contract. */
 	if (!semel_json_is_valid(event->headers))

@@ -196,7 +196,7 @@ static semel_status check_gap(struct semel_kafka *kafka, struct semel_kafka_assi
 		return SEMEL_OK;
 	}
 	if (begin > assignment->expected[0].anchor.offset ||
-	    !semel_kafka_keeps_all_records(kafka, assignment->topic)) {
+	    !semel_kafka_has_all_records(kafka, assignment->topic)) {
 		accept_first(assignment);
 		return SEMEL_OK;
 	}
@@ -304,7 +304,7 @@ static rd_kafka_topic_partition_list_t *list_expected(struct semel_kafka *kafka)
 
 static semel_status make_reader(struct semel_kafka *kafka, semel_error *error)
 {
-	semel_status status = semel_kafka_record_reader_make(kafka, &kafka->check.reader, error);
+	semel_status status = semel_kafka_record_reader_new(kafka, &kafka->check.reader, error);
 	if (status != SEMEL_OK)
 		return status;
 	kafka->check.queue = kafka->library->queue_get_consumer(kafka->check.reader);
@@ -387,7 +387,7 @@ static semel_status check_committed_offsets(struct semel_kafka *kafka, semel_err
 							  assignment->partition);
 	}
 	rd_kafka_resp_err_t err =
-		list->cnt > 0 && !kafka->committing && !semel_kafka_group_join_in_progress(kafka)
+		list->cnt > 0 && !kafka->committing && !semel_kafka_group_is_joining(kafka)
 			? library->committed(kafka->consumer, list, VANISH_MS)
 			: RD_KAFKA_RESP_ERR__NO_OFFSET;
 	for (int i = 0; i < list->cnt && !err && status == SEMEL_OK; i++) {

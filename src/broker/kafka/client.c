@@ -209,7 +209,7 @@ destroy_conf:
 	return status;
 }
 
-semel_status semel_kafka_producer_make(struct semel_kafka *kafka, semel_error *error)
+semel_status semel_kafka_producer_new(struct semel_kafka *kafka, semel_error *error)
 {
 	rd_kafka_conf_t *conf = kafka->library->conf_new();
 	semel_status status = make(kafka, PRODUCER, conf, &kafka->producer, error);
@@ -278,21 +278,21 @@ destroy_conf:
 	return status;
 }
 
-semel_status semel_kafka_consumer_make(struct semel_kafka *kafka, const char *group,
-				       rd_kafka_t **consumer_out, semel_error *error)
+semel_status semel_kafka_consumer_new(struct semel_kafka *kafka, const char *group,
+				      rd_kafka_t **consumer_out, semel_error *error)
 {
 	return make_consumer(kafka, group, GROUP_MEMBER, consumer_out, error);
 }
 
-semel_status semel_kafka_observer_make(struct semel_kafka *kafka, const char *group,
-				       rd_kafka_t **observer_out, semel_error *error)
+semel_status semel_kafka_observer_new(struct semel_kafka *kafka, const char *group,
+				      rd_kafka_t **observer_out, semel_error *error)
 {
 	return make_consumer(kafka, group, OBSERVER, observer_out, error);
 }
 
 /* It has the group's name, because the user has rights on that, but does not join the group. */
-semel_status semel_kafka_record_reader_make(struct semel_kafka *kafka, rd_kafka_t **reader_out,
-					    semel_error *error)
+semel_status semel_kafka_record_reader_new(struct semel_kafka *kafka, rd_kafka_t **reader_out,
+					   semel_error *error)
 {
 	return make_consumer(kafka, kafka->scope, RECORD_READER, reader_out, error);
 }

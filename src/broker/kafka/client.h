@@ -20,17 +20,17 @@ struct semel_kafka;
 
 /* ---- client.c: making clients ---- */
 
-semel_status semel_kafka_producer_make(struct semel_kafka *kafka, semel_error *error);
+semel_status semel_kafka_producer_new(struct semel_kafka *kafka, semel_error *error);
 /* Unanswered events are dropped; librdkafka references none of them any more. */
 void semel_kafka_producer_free(struct semel_kafka *kafka);
-semel_status semel_kafka_consumer_make(struct semel_kafka *kafka, const char *group,
-				       rd_kafka_t **consumer_out, semel_error *error);
+semel_status semel_kafka_consumer_new(struct semel_kafka *kafka, const char *group,
+				      rd_kafka_t **consumer_out, semel_error *error);
 /* A consumer that reads, and never joins the group. */
-semel_status semel_kafka_observer_make(struct semel_kafka *kafka, const char *group,
-				       rd_kafka_t **observer_out, semel_error *error);
+semel_status semel_kafka_observer_new(struct semel_kafka *kafka, const char *group,
+				      rd_kafka_t **observer_out, semel_error *error);
 /* An observer for single records. */
-semel_status semel_kafka_record_reader_make(struct semel_kafka *kafka, rd_kafka_t **reader_out,
-					    semel_error *error);
+semel_status semel_kafka_record_reader_new(struct semel_kafka *kafka, rd_kafka_t **reader_out,
+					   semel_error *error);
 /* New events in the queue wake the caller (event_fd); or no longer. */
 void semel_kafka_notify_on(struct semel_kafka *kafka, rd_kafka_queue_t *queue);
 void semel_kafka_notify_off(struct semel_kafka *kafka, rd_kafka_queue_t *queue);

@@ -138,7 +138,7 @@ void semel_kafka_assignments_free(struct semel_kafka *kafka)
 
 /* ---- unacked --------------------------------------------------------------------------------- */
 
-static bool make_room(struct semel_kafka_assignment *assignment)
+static bool reserve_unacked(struct semel_kafka_assignment *assignment)
 {
 	if (assignment->start + assignment->length < assignment->capacity)
 		return true;
@@ -162,7 +162,7 @@ static bool make_room(struct semel_kafka_assignment *assignment)
 static bool add_unacked(struct semel_kafka_assignment *assignment, rd_kafka_message_t *message,
 			int64_t offset)
 {
-	if (!make_room(assignment))
+	if (!reserve_unacked(assignment))
 		return false;
 	assignment->unacked[assignment->start + assignment->length++] =
 		(struct semel_kafka_unacked){ .offset = offset,
@@ -369,7 +369,7 @@ struct batch {
 	struct semel_arena *arena;
 	struct semel_delivery *deliveries;
 	uint32_t count, max;
-	uint64_t room; /* bytes; the first one may exceed it */
+	uint64_t bytes_left; /* the first one may exceed it */
 };
 
 static semel_status fetch_ready(struct semel_kafka *kafka,
@@ -377,7 +377,7 @@ static semel_status fetch_ready(struct semel_kafka *kafka,
 				semel_error *error)
 {
 	struct semel_kafka_unacked *unacked;
-	while (batch->count < batch->max && batch->room > 0 &&
+	while (batch->count < batch->max && batch->bytes_left > 0 &&
 	       (unacked = next_unfetched(assignment)) != NULL &&
 	       is_due(kafka, assignment, unacked)) {
 		struct semel_delivery *delivery = &batch->deliveries[batch->count];
@@ -395,7 +395,7 @@ static semel_status fetch_ready(struct semel_kafka *kafka,
 		uint64_t bytes = bytes_of(unacked);
 		assignment->fetched_bytes += bytes;
 		batch->count++;
-		batch->room -= bytes < batch->room ? bytes : batch->room;
+		batch->bytes_left -= bytes < batch->bytes_left ? bytes : batch->bytes_left;
 	}
 	return SEMEL_OK;
 }
@@ -406,7 +406,7 @@ static semel_status fetch_assignment(struct semel_kafka *kafka,
 				     semel_error *error)
 {
 	semel_status status = fetch_ready(kafka, assignment, batch, error);
-	if (status != SEMEL_OK || batch->count == batch->max || batch->room == 0 ||
+	if (status != SEMEL_OK || batch->count == batch->max || batch->bytes_left == 0 ||
 	    next_unfetched(assignment))
 		return status;
 	status = read_more(kafka, assignment, assignment->tier > 0 ? 1 : batch->max - batch->count,
@@ -426,7 +426,7 @@ static uint32_t count_fetched(const struct semel_kafka *kafka, uint64_t *bytes_o
 	return count;
 }
 
-static uint64_t room_for_bytes(const struct semel_kafka *kafka, uint64_t out)
+static uint64_t bytes_allowed(const struct semel_kafka *kafka, uint64_t out)
 {
 	return out < kafka->prefetch_bytes ? kafka->prefetch_bytes - out : 0;
 }
@@ -456,7 +456,7 @@ static semel_status fetch_all(struct semel_kafka *kafka, struct batch *batch, se
 		semel_status status = fetch_round(kafka, batch, error);
 		if (status != SEMEL_OK)
 			return status;
-	} while (batch->count > before && batch->count < batch->max && batch->room > 0);
+	} while (batch->count > before && batch->count < batch->max && batch->bytes_left > 0);
 	return SEMEL_OK;
 }
 
@@ -486,12 +486,12 @@ semel_status semel_kafka_fetch(struct semel_broker *broker, uint32_t max, struct
 		return status;
 	uint64_t fetched_bytes = 0;
 	uint32_t out = count_fetched(kafka, &fetched_bytes);
-	uint32_t room = out < kafka->prefetch ? kafka->prefetch - out : 0;
+	uint32_t free_count = out < kafka->prefetch ? kafka->prefetch - out : 0;
 	struct batch batch = { .arena = arena,
 			       .deliveries = deliveries_out,
-			       .max = room < max ? room : max,
-			       .room = room_for_bytes(kafka, fetched_bytes) };
-	if (batch.max > 0 && batch.room > 0)
+			       .max = free_count < max ? free_count : max,
+			       .bytes_left = bytes_allowed(kafka, fetched_bytes) };
+	if (batch.max > 0 && batch.bytes_left > 0)
 		status = fetch_all(kafka, &batch, error);
 	*count_out = status == SEMEL_OK ? batch.count : 0;
 	semel_kafka_group_commit(kafka, batch.count == 0);

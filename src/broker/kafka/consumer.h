@@ -105,7 +105,7 @@ void semel_kafka_group_leave(struct semel_kafka *kafka);
 semel_status semel_kafka_group_join_watch(struct semel_kafka *kafka, rd_kafka_conf_t *conf,
 					  semel_error *error);
 /* A request to join the group is unanswered. */
-bool semel_kafka_group_join_in_progress(const struct semel_kafka *kafka);
+bool semel_kafka_group_is_joining(const struct semel_kafka *kafka);
 
 /* ---- record.c ---- */
 

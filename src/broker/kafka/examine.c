@@ -114,7 +114,7 @@ static semel_status read_settings(struct semel_kafka *kafka, const char *topic,
 		       : SEMEL_OK;
 }
 
-bool semel_kafka_keeps_all_records(struct semel_kafka *kafka, const char *topic)
+bool semel_kafka_has_all_records(struct semel_kafka *kafka, const char *topic)
 {
 	struct config config;
 	return read_settings(kafka, topic, &config, NULL) == SEMEL_OK && config.known &&
@@ -213,7 +213,7 @@ static semel_status compare_topic(const struct comparison *comparison, const cha
 	struct semel_kafka_topic *topic = NULL;
 	struct config config;
 	char text[512];
-	semel_status status = semel_kafka_topic_lookup(comparison->kafka, name, &topic, error);
+	semel_status status = semel_kafka_topic_resolve(comparison->kafka, name, &topic, error);
 	if (status != SEMEL_OK)
 		return status;
 	if (topic->partitions == 0) {

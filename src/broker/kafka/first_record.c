@@ -48,7 +48,7 @@ static semel_kafka_partitioner *partitioner_of(const struct semel_kafka *kafka)
 	return NULL;
 }
 
-static bool make_room(struct semel_kafka_topic *topic)
+static bool grow_partitions(struct semel_kafka_topic *topic)
 {
 	if (topic->partitions <= topic->partition_state_count)
 		return true;
@@ -86,7 +86,7 @@ bool semel_kafka_choose_partition(struct semel_kafka *kafka, const struct semel_
 		return true;
 	inflight->partition = kafka->partitioner(topic->handle, key.data, key.length,
 						 (int32_t)topic->partitions, NULL, NULL);
-	return make_room(&kafka->topics[inflight->topic]);
+	return grow_partitions(&kafka->topics[inflight->topic]);
 }
 
 /* ---- the first record ------------------------------------------------------------------------ */
@@ -97,8 +97,8 @@ static bool is_known(const struct semel_kafka *kafka, const struct semel_kafka_p
 	       semel_steady_ms(kafka->env) - partition->accepted_ms < FORGET_MS;
 }
 
-bool semel_kafka_must_wait_for_first(struct semel_kafka *kafka,
-				     const struct semel_kafka_inflight *inflight)
+bool semel_kafka_is_behind_first(struct semel_kafka *kafka,
+				 const struct semel_kafka_inflight *inflight)
 {
 	const struct semel_kafka_partition *partition = partition_of(kafka, inflight);
 	return partition &&

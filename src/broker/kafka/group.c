@@ -116,7 +116,7 @@ semel_status semel_kafka_group_join_watch(struct semel_kafka *kafka, rd_kafka_co
 	return SEMEL_OK;
 }
 
-bool semel_kafka_group_join_in_progress(const struct semel_kafka *kafka)
+bool semel_kafka_group_is_joining(const struct semel_kafka *kafka)
 {
 	return kafka->group_join && atomic_load(&kafka->group_join->in_progress);
 }
@@ -221,7 +221,7 @@ static bool is_stale_member(rd_kafka_resp_err_t err)
 static void await_rebalance(struct semel_kafka *kafka)
 {
 	int64_t until_ms = semel_steady_ms(kafka->env) + JOIN_MS;
-	while (semel_kafka_group_join_in_progress(kafka) && semel_steady_ms(kafka->env) < until_ms)
+	while (semel_kafka_group_is_joining(kafka) && semel_steady_ms(kafka->env) < until_ms)
 		semel_sleep_us(1000);
 }
 
@@ -246,7 +246,7 @@ void semel_kafka_group_commit(struct semel_kafka *kafka, bool idle)
 {
 	int64_t now_ms = semel_steady_ms(kafka->env);
 	bool early = kafka->committing || (!idle && now_ms - kafka->commit_ms < COMMIT_MS);
-	if (now_ms < kafka->commit_retry_ms || semel_kafka_group_join_in_progress(kafka) ||
+	if (now_ms < kafka->commit_retry_ms || semel_kafka_group_is_joining(kafka) ||
 	    (early && !is_urgent(kafka)))
 		return;
 	recommit_retry_topics(kafka);
@@ -538,7 +538,7 @@ static void list_next_topics(struct semel_kafka *kafka, rd_kafka_topic_partition
 semel_status semel_kafka_group_add_retry_topics(struct semel_kafka *kafka, semel_error *error)
 {
 	const struct semel_kafka_library *library = kafka->library;
-	if (!kafka->assigned || kafka->revoked || semel_kafka_group_join_in_progress(kafka))
+	if (!kafka->assigned || kafka->revoked || semel_kafka_group_is_joining(kafka))
 		return SEMEL_OK;
 	rd_kafka_topic_partition_list_t *all = library->topic_partition_list_new(8);
 	rd_kafka_topic_partition_list_t *more = library->topic_partition_list_new(8);

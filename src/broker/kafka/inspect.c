@@ -37,7 +37,7 @@ static semel_status add_topic(struct semel_kafka *kafka, struct backlog_scan *sc
 			      const char *name, uint32_t tier, semel_error *error)
 {
 	struct semel_kafka_topic *topic = NULL;
-	semel_status status = semel_kafka_topic_lookup(kafka, name, &topic, error);
+	semel_status status = semel_kafka_topic_resolve(kafka, name, &topic, error);
 	if (status != SEMEL_OK || topic->partitions == 0)
 		return status;
 	struct offset_range *ranges =
@@ -121,7 +121,7 @@ static semel_status read_committed(struct semel_kafka *kafka, const char *scope,
 	const struct semel_kafka_library *library = kafka->library;
 	rd_kafka_t *member = is_own(kafka, scope) ? kafka->consumer : NULL, *observer = NULL;
 	if (!member) {
-		semel_status status = semel_kafka_observer_make(kafka, scope, &observer, error);
+		semel_status status = semel_kafka_observer_new(kafka, scope, &observer, error);
 		if (status != SEMEL_OK)
 			return status;
 	}
@@ -405,7 +405,7 @@ static semel_status run_search(struct semel_kafka *kafka, struct search *search,
 	semel_status status = SEMEL_OK;
 	if (search->unread == 0)
 		goto destroy_list;
-	status = semel_kafka_observer_make(kafka, "semel-look", &search->consumer, error);
+	status = semel_kafka_observer_new(kafka, "semel-look", &search->consumer, error);
 	if (status != SEMEL_OK)
 		goto destroy_list;
 	rd_kafka_resp_err_t err = library->assign(search->consumer, list);

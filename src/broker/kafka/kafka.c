@@ -80,7 +80,7 @@ static semel_status kafka_open(const struct semel_url *url, const struct semel_e
 	kafka->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	kafka->scratch = semel_arena_new(ARENA_BLOCK);
 	if (kafka->event_fd < 0 || !kafka->scratch ||
-	    !semel_kafka_window_make(&kafka->window, window)) {
+	    !semel_kafka_window_new(&kafka->window, window)) {
 		status = semel_error_set(error, SEMEL_INTERNAL, "no memory for the broker");
 		goto close;
 	}
@@ -88,7 +88,7 @@ static semel_status kafka_open(const struct semel_url *url, const struct semel_e
 	if (status != SEMEL_OK)
 		goto close;
 	snprintf(kafka->address, sizeof(kafka->address), "kafka://%s", kafka->settings.servers);
-	status = semel_kafka_producer_make(kafka, error);
+	status = semel_kafka_producer_new(kafka, error);
 	if (status != SEMEL_OK)
 		goto close;
 	status = semel_kafka_connect(kafka, error);

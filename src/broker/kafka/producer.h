@@ -117,7 +117,7 @@ struct semel_kafka_transaction {
 
 /* ---- publish.c ---- */
 
-bool semel_kafka_window_make(struct semel_kafka_window *window, uint32_t size);
+bool semel_kafka_window_new(struct semel_kafka_window *window, uint32_t size);
 void semel_kafka_window_free(struct semel_kafka *kafka);
 /* Handles the producer's events, waiting at most wait_ms for the first. */
 void semel_kafka_producer_serve(struct semel_kafka *kafka, int64_t wait_ms);
@@ -142,8 +142,8 @@ semel_status semel_kafka_send(struct semel_kafka *kafka, struct semel_kafka_infl
 /* Fills in topic and partition. False: no memory. */
 bool semel_kafka_choose_partition(struct semel_kafka *kafka, const struct semel_kafka_topic *topic,
 				  struct semel_kafka_inflight *inflight);
-bool semel_kafka_must_wait_for_first(struct semel_kafka *kafka,
-				     const struct semel_kafka_inflight *inflight);
+bool semel_kafka_is_behind_first(struct semel_kafka *kafka,
+				 const struct semel_kafka_inflight *inflight);
 void semel_kafka_wait_for_first(struct semel_kafka *kafka, struct semel_kafka_inflight *inflight);
 /* The event was sent; it may be the first of its partition. */
 void semel_kafka_first_sent(struct semel_kafka *kafka, const struct semel_kafka_inflight *inflight);
@@ -169,7 +169,7 @@ semel_status semel_kafka_resend_step(struct semel_kafka *kafka, semel_error *err
 bool semel_kafka_is_stalled(const struct semel_kafka *kafka,
 			    const struct semel_kafka_inflight *inflight);
 /* It may be sent all the same: as the probe, or behind a probe of its aggregate. */
-bool semel_kafka_may_probe(struct semel_kafka *kafka, const struct semel_kafka_inflight *inflight);
+bool semel_kafka_can_probe(struct semel_kafka *kafka, const struct semel_kafka_inflight *inflight);
 /* False: its partition is not stalled, and it is not finished. */
 bool semel_kafka_finish_stalled(struct semel_kafka *kafka, struct semel_kafka_inflight *inflight);
 /* Its partition has answered. */

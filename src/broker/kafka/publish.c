@@ -33,7 +33,7 @@
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
-bool semel_kafka_window_make(struct semel_kafka_window *window, uint32_t size)
+bool semel_kafka_window_new(struct semel_kafka_window *window, uint32_t size)
 {
 	window->inflight = calloc(size, sizeof(window->inflight[0]));
 	if (!window->inflight)
@@ -262,11 +262,11 @@ static semel_status send_to(struct semel_kafka *kafka, struct semel_kafka_topic 
 	rd_kafka_topic_t *handle = semel_kafka_topic_handle(kafka, topic);
 	if (!handle || !semel_kafka_choose_partition(kafka, topic, inflight))
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a topic");
-	if (semel_kafka_is_stalled(kafka, inflight) && !semel_kafka_may_probe(kafka, inflight)) {
+	if (semel_kafka_is_stalled(kafka, inflight) && !semel_kafka_can_probe(kafka, inflight)) {
 		(void)semel_kafka_finish_stalled(kafka, inflight);
 		return SEMEL_OK;
 	}
-	if (semel_kafka_must_wait_for_first(kafka, inflight)) {
+	if (semel_kafka_is_behind_first(kafka, inflight)) {
 		semel_kafka_wait_for_first(kafka, inflight);
 		return SEMEL_OK;
 	}

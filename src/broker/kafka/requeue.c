@@ -26,7 +26,7 @@ static semel_status ensure_tier(struct semel_kafka *kafka, const char *scope,
 	semel_status status = semel_kafka_tier_name(scope, topic_name, tier, name, error);
 	if (status != SEMEL_OK)
 		return status;
-	status = semel_kafka_topic_lookup(kafka, topic_name, &topic, error);
+	status = semel_kafka_topic_resolve(kafka, topic_name, &topic, error);
 	if (status != SEMEL_OK)
 		return status;
 	status = semel_kafka_topic_ensure(kafka, name, topic->partitions, topic_out, error);
@@ -141,7 +141,7 @@ static semel_status ensure_dead_letter_topic(struct semel_kafka *kafka, const ch
 			"the name of the dead letter topic for %s and %s is too long "
 			"(choose shorter names, or set dead-letter-topics=no)",
 			scope, topic_name);
-	semel_status status = semel_kafka_topic_lookup(kafka, topic_name, &topic, error);
+	semel_status status = semel_kafka_topic_resolve(kafka, topic_name, &topic, error);
 	if (status != SEMEL_OK)
 		return status;
 	status = semel_kafka_topic_ensure(kafka, name, topic->partitions, dead_letter_topic_out,

@@ -168,7 +168,7 @@ static semel_status replace_producer(struct semel_kafka *kafka, semel_error *err
 	size_t back = 0, suspects = 0;
 	semel_kafka_producer_free(kafka);
 	kafka->window.broken = false;
-	semel_status status = semel_kafka_producer_make(kafka, error);
+	semel_status status = semel_kafka_producer_new(kafka, error);
 	if (status != SEMEL_OK)
 		return status;
 	status = requeue_sent(kafka, &back, &suspects, error);

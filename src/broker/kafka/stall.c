@@ -24,7 +24,7 @@
 #define STUCK_MS      2500  /* then the cluster is queried */
 #define LEADERLESS_MS 5000  /* without a leader */
 #define SILENT_MS     12000 /* without an answer while others answer */
-#define MUTE_MS       20000 /* without an answer while the cluster answers metadata requests */
+#define NO_ANSWER_MS  20000 /* without an answer while the cluster answers metadata requests */
 #define METADATA_MS   300
 #define PROBE_MS      5000 /* for an answer to a probe */
 #define PAUSE_MIN_MS  2000 /* before the next probe */
@@ -71,7 +71,7 @@ bool semel_kafka_finish_stalled(struct semel_kafka *kafka, struct semel_kafka_in
 	return true;
 }
 
-bool semel_kafka_may_probe(struct semel_kafka *kafka, const struct semel_kafka_inflight *inflight)
+bool semel_kafka_can_probe(struct semel_kafka *kafka, const struct semel_kafka_inflight *inflight)
 {
 	struct semel_kafka_partition *partition = partition_of(kafka, inflight);
 	int64_t now_ms = semel_steady_ms(kafka->env);
@@ -196,7 +196,8 @@ static bool has_stalled(const struct semel_kafka_partition *partition, int64_t n
 		return partition->probing && partition->first && now_ms >= partition->probe_ms;
 	if (partition->leaderless > 1)
 		return stuck_ms >= LEADERLESS_MS;
-	return stuck_ms >= (accepted_ms > partition->stuck_ms + CHECK_MS ? SILENT_MS : MUTE_MS);
+	return stuck_ms >=
+	       (accepted_ms > partition->stuck_ms + CHECK_MS ? SILENT_MS : NO_ANSWER_MS);
 }
 
 static void check_topic(struct semel_kafka *kafka, struct semel_kafka_topic *topic,

@@ -98,7 +98,7 @@ static semel_status set_end(struct semel_kafka *kafka, rd_kafka_topic_partition_
 	entry->offset = offset_in(ends, entry);
 	if (entry->offset >= 0)
 		return SEMEL_OK;
-	semel_status status = semel_kafka_topic_lookup(kafka, own, &topic, error);
+	semel_status status = semel_kafka_topic_resolve(kafka, own, &topic, error);
 	if (status != SEMEL_OK)
 		return status;
 	if (topic && !topic->start_committed) {
@@ -378,7 +378,7 @@ semel_status semel_kafka_subscribe(struct semel_broker *broker,
 	kafka->tiers =
 		semel_kafka_tier_for(options->delay_max_ms > 0 ? options->delay_max_ms : 60000);
 	status = kafka->scope
-			 ? semel_kafka_consumer_make(kafka, kafka->scope, &kafka->consumer, error)
+			 ? semel_kafka_consumer_new(kafka, kafka->scope, &kafka->consumer, error)
 			 : semel_error_set(error, SEMEL_INTERNAL, "no memory for a subscription");
 	if (status != SEMEL_OK)
 		return status;

@@ -219,8 +219,8 @@ static semel_status set_refusal_error(struct semel_kafka *kafka,
 		kafka->settings.create_topics ? "" : ": create it, or remove create-topics=no");
 }
 
-semel_status semel_kafka_topic_lookup(struct semel_kafka *kafka, const char *name,
-				      struct semel_kafka_topic **topic_out, semel_error *error)
+semel_status semel_kafka_topic_resolve(struct semel_kafka *kafka, const char *name,
+				       struct semel_kafka_topic **topic_out, semel_error *error)
 {
 	rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR_NO_ERROR;
 	*topic_out = topic_of(kafka, name);

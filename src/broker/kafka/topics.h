@@ -64,8 +64,8 @@ semel_status semel_kafka_topic_ensure(struct semel_kafka *kafka, const char *nam
 				      uint32_t partitions, struct semel_kafka_topic **topic_out,
 				      semel_error *error);
 /* Creates nothing: partitions is 0 when it is missing. */
-semel_status semel_kafka_topic_lookup(struct semel_kafka *kafka, const char *name,
-				      struct semel_kafka_topic **topic_out, semel_error *error);
+semel_status semel_kafka_topic_resolve(struct semel_kafka *kafka, const char *name,
+				       struct semel_kafka_topic **topic_out, semel_error *error);
 /* The refusal is remembered for a moment. */
 void semel_kafka_topic_refuse(struct semel_kafka *kafka, struct semel_kafka_topic *topic,
 			      semel_status status, const char *reason);
@@ -99,6 +99,6 @@ uint32_t semel_kafka_tier_of(const struct semel_kafka *kafka, const char *topic,
 
 /* Does the topic (its full name) keep every record between its beginning and its end? False also
  * when the cluster does not answer. */
-bool semel_kafka_keeps_all_records(struct semel_kafka *kafka, const char *topic);
+bool semel_kafka_has_all_records(struct semel_kafka *kafka, const char *topic);
 
 #endif

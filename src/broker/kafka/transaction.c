@@ -65,7 +65,7 @@ static semel_status use_name(struct semel_kafka *kafka, char *name, semel_error 
 	kafka->transaction.name = name;
 	semel_kafka_producer_free(kafka);
 	kafka->window.broken = false;
-	return semel_kafka_producer_make(kafka, error);
+	return semel_kafka_producer_new(kafka, error);
 }
 
 semel_status semel_kafka_init_transactions(struct semel_broker *broker, const char *name,
@@ -88,8 +88,8 @@ semel_status semel_kafka_init_transactions(struct semel_broker *broker, const ch
 	return again ? SEMEL_FULL : status;
 }
 
-/* Others are committed, or sent again, before the last source transaction: so there will be room
- * for the rest of it. */
+/* Others are committed, or sent again, before the last source transaction: so there will be
+ * capacity for the rest of it. */
 static bool has_others(const struct semel_kafka *kafka)
 {
 	const struct semel_kafka_transaction *transaction = &kafka->transaction;
@@ -157,7 +157,7 @@ static semel_status end_isolation(struct semel_kafka *kafka, semel_error *error)
 	semel_kafka_producer_free(kafka);
 	kafka->transaction.phase = SEMEL_KAFKA_TRANSACTION_STARTING;
 	kafka->transaction.until_ms = semel_steady_ms(kafka->env) + STARTING_MS;
-	return semel_kafka_producer_make(kafka, error);
+	return semel_kafka_producer_new(kafka, error);
 }
 
 /* May it join those that were sent? Otherwise they are committed first. */
@@ -406,7 +406,7 @@ static semel_status replace_producer(struct semel_kafka *kafka, semel_error *err
 	kafka->isolating = kafka->single_record_batches = true;
 	transaction->phase = SEMEL_KAFKA_TRANSACTION_STARTING;
 	transaction->until_ms = semel_steady_ms(kafka->env) + STARTING_MS;
-	return semel_kafka_producer_make(kafka, error);
+	return semel_kafka_producer_new(kafka, error);
 }
 
 static semel_status continue_starting(struct semel_kafka *kafka, semel_error *error)

@@ -3,8 +3,8 @@
  *
  * - Only owned assignments are read, each from where the last fetch stopped, so a partition is read
  *   in order and no entry is delivered twice before a rewind.
- * - Due delayed entries come first; then every assignment gets an equal part of the room, and what
- *   remains goes to those that have more.
+ * - Due delayed entries come first; then every assignment gets an equal part of the free count, and
+ * what remains goes to those that have more.
  * - A delivery is unacked only when it was read completely. When reading fails in the middle, what
  *   was read is delivered, and the failure is left to the next call.
  */
@@ -19,14 +19,14 @@ struct reading {
 	struct semel_local *local;
 	struct semel_arena *arena;
 	struct semel_delivery *deliveries;
-	uint32_t count, room;
+	uint32_t count, count_max;
 	size_t arena_start;
 };
 
 static bool is_full(const struct reading *reading)
 {
 	const struct semel_local *local = reading->local;
-	return reading->count == reading->room ||
+	return reading->count == reading->count_max ||
 	       semel_arena_used(reading->arena) - reading->arena_start >= FETCH_BYTES_MAX ||
 	       (local->unacked_count > 0 && local->unacked_bytes >= local->prefetch_bytes);
 }
@@ -45,8 +45,7 @@ static struct semel_delivery *next_delivery(struct reading *reading,
 	*delivery = (struct semel_delivery){
 		.partition = (int32_t)partition,
 		.offset = offset,
-		.tag = (uint64_t)semel_local_position(subscription->topic->number, partition,
-						      offset),
+		.tag = (uint64_t)semel_local_key(subscription->topic->number, partition, offset),
 	};
 	return delivery;
 }
@@ -160,9 +159,8 @@ static semel_status read_log(struct reading *reading, struct semel_local_subscri
 	bool row = false;
 	semel_status status = semel_local_bind(
 		local, SEMEL_LOCAL_LOG_READ,
-		SEMEL_LOCAL_INTS(semel_local_position(number, partition, assignment->read),
-				 semel_local_position(number, partition, SEMEL_LOCAL_OFFSET_MAX),
-				 limit),
+		SEMEL_LOCAL_INTS(semel_local_key(number, partition, assignment->read),
+				 semel_local_key(number, partition, SEMEL_LOCAL_OFFSET_MAX), limit),
 		error);
 	if (status != SEMEL_OK)
 		return status;
@@ -235,7 +233,7 @@ static struct semel_local_subscription *subscription_at(struct semel_local *loca
 	return subscription;
 }
 
-/* One round over the assignments that may have more; each gets an equal part of the remaining room.
+/* One round over the assignments that may have more; each gets an equal part of what is left.
  * with_more: how many they are, before and after. */
 static semel_status read_round(struct reading *reading, uint32_t *with_more, semel_error *error)
 {
@@ -249,7 +247,7 @@ static semel_status read_round(struct reading *reading, uint32_t *with_more, sem
 		if (!assignment->more || is_full(reading))
 			continue;
 		uint32_t start = reading->count;
-		uint32_t limit = (reading->room - reading->count + remaining - 1) / remaining;
+		uint32_t limit = (reading->count_max - reading->count + remaining - 1) / remaining;
 		semel_status status = read_log(reading, subscription, at, limit, error);
 		if (assignment->backward)
 			reverse_order(reading, assignment, start);
@@ -302,16 +300,16 @@ semel_status semel_local_fetch(struct semel_broker *broker, uint32_t max, struct
 	semel_status status = semel_local_maintain(local, error);
 	if (status != SEMEL_OK)
 		return status;
-	uint32_t room =
+	uint32_t count_max =
 		local->unacked_count < local->prefetch ? local->prefetch - local->unacked_count : 0;
 	bool full = local->unacked_count > 0 && local->unacked_bytes >= local->prefetch_bytes;
-	if (max == 0 || room == 0 || full)
+	if (max == 0 || count_max == 0 || full)
 		return SEMEL_OK;
 	struct reading reading = {
 		.local = local,
 		.arena = arena,
 		.deliveries = deliveries_out,
-		.room = max < room ? max : room,
+		.count_max = max < count_max ? max : count_max,
 		.arena_start = semel_arena_used(arena),
 	};
 	status = read_all(&reading, error);

@@ -32,7 +32,7 @@
 _Static_assert(SEMEL_LOCAL_TOPIC_BITS + SEMEL_LOCAL_PARTITION_BITS + SEMEL_LOCAL_OFFSET_BITS == 63,
 	       "a position must fill a positive 64-bit key");
 
-int64_t semel_local_position(int64_t topic, uint32_t partition, int64_t offset);
+int64_t semel_local_key(int64_t topic, uint32_t partition, int64_t offset);
 
 struct semel_local_settings {
 	int64_t partitions; /* of created topics */
@@ -47,9 +47,9 @@ struct semel_local_topic {
 	char *name;
 	int64_t number;
 	uint32_t partitions;
-	bool created; /* in the open transaction */
-	int64_t room; /* entries that still fit, in the open transaction; -1: unknown */
-	bool touched; /* appended has a count */
+	bool created;         /* in the open transaction */
+	int64_t free_entries; /* entries that still fit, in the open transaction; -1: unknown */
+	bool touched;         /* appended has a count */
 	int64_t appended[SEMEL_LOCAL_PARTITIONS_MAX]; /* in the open transaction */
 };
 

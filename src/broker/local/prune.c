@@ -30,8 +30,8 @@ static semel_status next_range(struct semel_local *local, struct range *range, b
 	int64_t floor = subscribed ? semel_local_int(local, row, 2) : SEMEL_LOCAL_OFFSET_MAX;
 	semel_local_reset(local, row);
 	uint32_t partition = (uint32_t)range->partition;
-	range->after = semel_local_position(range->topic, partition, 0);
-	range->floor = semel_local_position(range->topic, partition, floor);
+	range->after = semel_local_key(range->topic, partition, 0);
+	range->floor = semel_local_key(range->topic, partition, floor);
 	return SEMEL_OK;
 }
 

@@ -59,15 +59,15 @@ static bool is_held(const struct semel_local *local, uint32_t at)
 	return false;
 }
 
-static semel_status measure_room(struct semel_local *local, struct semel_local_topic *topic,
-				 semel_error *error)
+static semel_status count_free_entries(struct semel_local *local, struct semel_local_topic *topic,
+				       semel_error *error)
 {
-	int64_t unsettled = 0;
+	int64_t unacked = 0;
 	semel_status status =
 		semel_local_get_ints(local, SEMEL_LOCAL_TOPIC_UNSETTLED,
-				     SEMEL_LOCAL_INTS(topic->number), &unsettled, error);
-	int64_t room = local->settings.length_max - unsettled;
-	topic->room = room > 0 ? room : 0;
+				     SEMEL_LOCAL_INTS(topic->number), &unacked, error);
+	int64_t free_entries = local->settings.length_max - unacked;
+	topic->free_entries = free_entries > 0 ? free_entries : 0;
 	return status;
 }
 
@@ -88,15 +88,15 @@ static semel_status check_inflight(struct semel_local *local, uint32_t at, bool 
 	}
 	if (local->settings.length_max == 0)
 		return SEMEL_OK;
-	if (topic->room < 0) {
-		semel_status status = measure_room(local, topic, error);
+	if (topic->free_entries < 0) {
+		semel_status status = count_free_entries(local, topic, error);
 		if (status != SEMEL_OK)
 			return status;
 	}
-	if (topic->room == 0)
+	if (topic->free_entries == 0)
 		inflight->status = SEMEL_NACKED;
 	else
-		topic->room--;
+		topic->free_entries--;
 	return SEMEL_OK;
 }
 
@@ -108,11 +108,11 @@ static semel_status append(struct semel_local *local, const struct semel_local_i
 				       "the broker %s has no offsets left (use a new file)",
 				       local->path);
 	uint32_t partition = (uint32_t)(inflight->hash % topic->partitions);
-	semel_status status = semel_local_bind(
-		local, SEMEL_LOCAL_LOG_ADD,
-		SEMEL_LOCAL_INTS(semel_local_position(topic->number, partition, offset),
-				 semel_now_ms(local->env)),
-		error);
+	semel_status status =
+		semel_local_bind(local, SEMEL_LOCAL_LOG_ADD,
+				 SEMEL_LOCAL_INTS(semel_local_key(topic->number, partition, offset),
+						  semel_now_ms(local->env)),
+				 error);
 	if (status != SEMEL_OK)
 		return status;
 	semel_local_event_bind(local, SEMEL_LOCAL_LOG_ADD, 3, inflight->event, &inflight->metadata);

@@ -19,7 +19,7 @@
 
 /* ---- topics ---------------------------------------------------------------------------------- */
 
-int64_t semel_local_position(int64_t topic, uint32_t partition, int64_t offset)
+int64_t semel_local_key(int64_t topic, uint32_t partition, int64_t offset)
 {
 	assert(topic >= 0 && topic <= SEMEL_LOCAL_TOPIC_MAX);
 	assert(partition < SEMEL_LOCAL_PARTITIONS_MAX);
@@ -65,7 +65,7 @@ static struct semel_local_topic *remember_topic(struct semel_local *local, struc
 		return NULL;
 	}
 	topic->name = copy;
-	topic->room = -1;
+	topic->free_entries = -1;
 	local->topics[local->topic_count++] = topic;
 	return topic;
 }
@@ -171,7 +171,7 @@ static void finish_topics(struct semel_local *local, bool committed)
 			continue;
 		}
 		topic->created = false;
-		topic->room = -1;
+		topic->free_entries = -1;
 		if (topic->touched)
 			memset(topic->appended, 0, sizeof(topic->appended));
 		topic->touched = false;

@@ -19,19 +19,19 @@
 
 #define SUFFIX "-turn"
 
-#define BRISK_TRIES 100 /* at first, in quick succession */
-#define BRISK_US    100
-#define CALM_US     1000
-#define SKIP_MS     30000
-#define EXAMINE_MS  1000
+#define FIRST_RETRIES  100 /* at first, in quick succession */
+#define FIRST_RETRY_US 100
+#define RETRY_US       1000
+#define SKIP_MS        30000
+#define EXAMINE_MS     1000
 
 /* Sleeps before try number count, and returns how long all tries before it took. */
 static int64_t sleep_before(int count)
 {
-	int64_t sleep_us = count < BRISK_TRIES ? BRISK_US : CALM_US;
+	int64_t sleep_us = count < FIRST_RETRIES ? FIRST_RETRY_US : RETRY_US;
 	semel_sleep_us(sleep_us);
-	int64_t brisk = count < BRISK_TRIES ? count : BRISK_TRIES;
-	return (brisk * BRISK_US + (count - brisk) * CALM_US) / 1000;
+	int64_t first = count < FIRST_RETRIES ? count : FIRST_RETRIES;
+	return (first * FIRST_RETRY_US + (count - first) * RETRY_US) / 1000;
 }
 
 /* For SQLite: the lock is taken; shall it try again? */

@@ -312,9 +312,9 @@ static semel_status copy_fetched(struct semel_rabbit *rabbit, uint32_t max,
 				 uint32_t *count_out, semel_error *error)
 {
 	uint32_t fetched = count_fetched(rabbit);
-	uint32_t room = fetched < rabbit->prefetch ? rabbit->prefetch - fetched : 0;
+	uint32_t free_count = fetched < rabbit->prefetch ? rabbit->prefetch - fetched : 0;
 	struct semel_rabbit_unacked *unacked = NULL;
-	while (*count_out < max && *count_out < room &&
+	while (*count_out < max && *count_out < free_count &&
 	       (unacked = semel_rabbit_unacked_list_next(rabbit, unacked)) != NULL) {
 		if (!copy_delivery(&unacked->delivery, arena, &deliveries[*count_out]))
 			return semel_error_set(error, SEMEL_INTERNAL, "no memory for a delivery");

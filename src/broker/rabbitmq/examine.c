@@ -112,7 +112,7 @@ static bool is_true(const json_t *node, const char *name)
 static void examine_node(const json_t *node, const struct semel_examination *examination)
 {
 	const char *name = json_string_value(json_object_get(node, "name"));
-	json_int_t room = json_integer_value(json_object_get(node, "disk_free"));
+	json_int_t disk_free = json_integer_value(json_object_get(node, "disk_free"));
 	json_int_t limit = json_integer_value(json_object_get(node, "disk_free_limit"));
 	char text[TEXT_SIZE];
 	if (!name)
@@ -138,11 +138,11 @@ static void examine_node(const json_t *node, const struct semel_examination *exa
 					 SEMEL_SEVERITY_PROBLEM, text,
 					 "docs/runbooks/broker-alarm.md");
 	}
-	if (room > 0) {
+	if (disk_free > 0) {
 		snprintf(text, sizeof(text), "%.200s above its limit of %lld MB", name,
 			 (long long)(limit >> 20));
 		semel_examination_disk_space(examination, SEMEL_CHECK_BROKER_DISK, text,
-					     room > limit ? (uint64_t)(room - limit) : 0,
+					     disk_free > limit ? (uint64_t)(disk_free - limit) : 0,
 					     UINT64_MAX);
 	}
 }

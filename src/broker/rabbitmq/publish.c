@@ -53,7 +53,7 @@ static struct semel_rabbit_inflight *pop(struct semel_rabbit_list *list)
 	return inflight;
 }
 
-bool semel_rabbit_window_make(struct semel_rabbit_window *window, uint32_t size)
+bool semel_rabbit_window_new(struct semel_rabbit_window *window, uint32_t size)
 {
 	window->bucket_count = 16;
 	while (window->bucket_count < (size_t)size * 2)
@@ -321,7 +321,7 @@ static semel_status send_event(struct semel_rabbit *rabbit, struct semel_rabbit_
 static semel_status send_ready(struct semel_rabbit *rabbit, semel_error *error)
 {
 	struct semel_rabbit_window *window = &rabbit->window;
-	while (window->ready.first && !rabbit->blocked[0] && semel_rabbit_has_room(rabbit)) {
+	while (window->ready.first && !rabbit->blocked[0] && semel_rabbit_has_capacity(rabbit)) {
 		semel_status status = send_event(rabbit, pop(&window->ready), error);
 		if (status != SEMEL_OK)
 			return status;

@@ -110,7 +110,7 @@ static struct semel_rabbit *make(const struct semel_rabbit_library *library,
 	rabbit->fd = rabbit->ready_fd = -1;
 	rabbit->scratch = semel_arena_new(ARENA_BLOCK);
 	if (semel_rabbit_heartbeat_init(rabbit) && rabbit->scratch &&
-	    semel_rabbit_window_make(&rabbit->window, window))
+	    semel_rabbit_window_new(&rabbit->window, window))
 		return rabbit;
 	semel_rabbit_free(rabbit);
 	return NULL;

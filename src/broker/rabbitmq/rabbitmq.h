@@ -376,7 +376,7 @@ semel_status semel_rabbit_flush(struct semel_rabbit *rabbit, semel_error *error)
 semel_status semel_rabbit_flush_all(struct semel_rabbit *rabbit, int64_t wait_ms,
 				    semel_error *error);
 /* One more message may be sent now. */
-bool semel_rabbit_has_room(const struct semel_rabbit *rabbit);
+bool semel_rabbit_has_capacity(const struct semel_rabbit *rabbit);
 /* Bytes that wait to be written. */
 size_t semel_rabbit_unsent(const struct semel_rabbit *rabbit);
 
@@ -403,7 +403,7 @@ semel_status semel_rabbit_pump_all(struct semel_rabbit *rabbit, int64_t wait_ms,
 
 /* ---- unacked.c ---- */
 /* One that is arriving. NULL: no memory. */
-struct semel_rabbit_unacked *semel_rabbit_unacked_make(struct semel_rabbit *rabbit);
+struct semel_rabbit_unacked *semel_rabbit_unacked_new(struct semel_rabbit *rabbit);
 struct semel_arena *semel_rabbit_unacked_arena(const struct semel_rabbit_unacked *unacked);
 void semel_rabbit_unacked_grew(struct semel_rabbit *rabbit, struct semel_rabbit_unacked *unacked,
 			       size_t bytes);
@@ -427,7 +427,7 @@ bool semel_rabbit_unacked_list_is_full(const struct semel_rabbit *rabbit);
 void semel_rabbit_unacked_list_free(struct semel_rabbit *rabbit);
 
 /* ---- publish.c ---- */
-bool semel_rabbit_window_make(struct semel_rabbit_window *window, uint32_t size);
+bool semel_rabbit_window_new(struct semel_rabbit_window *window, uint32_t size);
 void semel_rabbit_window_free(struct semel_rabbit_window *window);
 semel_broker_publish_fn semel_rabbit_publish;
 semel_broker_poll_fn semel_rabbit_poll;

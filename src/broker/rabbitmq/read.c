@@ -56,7 +56,7 @@ static semel_status begin_delivery(struct semel_rabbit *rabbit, uint32_t at,
 				   const amqp_basic_deliver_t *deliver, semel_error *error)
 {
 	struct semel_rabbit_assignment *assignment = &rabbit->assignments[at];
-	struct semel_rabbit_unacked *unacked = semel_rabbit_unacked_make(rabbit);
+	struct semel_rabbit_unacked *unacked = semel_rabbit_unacked_new(rabbit);
 	if (!unacked)
 		return no_memory(error);
 	unacked->assignment = at;

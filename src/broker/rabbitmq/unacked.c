@@ -39,7 +39,7 @@ static struct semel_rabbit_slab *make_slab(void)
 	return NULL;
 }
 
-/* One with room. NULL: no memory. */
+/* One with a free element. NULL: no memory. */
 static struct semel_rabbit_slab *current_slab(struct semel_rabbit *rabbit)
 {
 	struct semel_rabbit_unacked_list *list = &rabbit->unacked;
@@ -66,7 +66,7 @@ static void release_slab(struct semel_rabbit *rabbit, struct semel_rabbit_slab *
 
 /* ---- deliveries ------------------------------------------------------------------------------ */
 
-struct semel_rabbit_unacked *semel_rabbit_unacked_make(struct semel_rabbit *rabbit)
+struct semel_rabbit_unacked *semel_rabbit_unacked_new(struct semel_rabbit *rabbit)
 {
 	struct semel_rabbit_slab *slab = current_slab(rabbit);
 	struct semel_rabbit_unacked *unacked =

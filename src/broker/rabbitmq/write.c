@@ -11,19 +11,19 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define FRAME_HEAD   7
-#define FRAME_EXTRA  (FRAME_HEAD + 1) /* with the byte at its end */
-#define METHOD_ROOM  1024
-#define UNSENT_BYTES (1024 * 1024)
-#define FIELD_ROOM   16
+#define FRAME_HEAD      7
+#define FRAME_EXTRA     (FRAME_HEAD + 1) /* with the byte at its end */
+#define METHOD_SIZE_MAX 1024
+#define UNSENT_BYTES    (1024 * 1024)
+#define FIELD_SIZE_MAX  16
 
 /* ---- frames ---------------------------------------------------------------------------------- */
 
-static bool make_room(struct semel_rabbit *rabbit, size_t room)
+static bool reserve_output(struct semel_rabbit *rabbit, size_t more)
 {
 	if (rabbit->output.at > 0 && rabbit->output.at == rabbit->output.length)
 		rabbit->output.at = rabbit->output.length = 0;
-	size_t needed = rabbit->output.length + room;
+	size_t needed = rabbit->output.length + more;
 	if (needed <= rabbit->output.capacity)
 		return true;
 	size_t capacity = rabbit->output.capacity ? rabbit->output.capacity : 65536;
@@ -59,14 +59,14 @@ static void close_frame(struct semel_rabbit *rabbit, uint8_t type, uint16_t chan
 	rabbit->output.length += size + FRAME_EXTRA;
 }
 
-/* False: the method cannot be encoded. There must be room. */
+/* False: the method cannot be encoded. The output must have capacity for it. */
 static bool put_method(struct semel_rabbit *rabbit, uint16_t channel, amqp_method_number_t id,
 		       void *method)
 {
 	char *payload = frame_payload(rabbit);
-	amqp_bytes_t room = { .len = METHOD_ROOM - FRAME_EXTRA - 4, .bytes = payload + 4 };
+	amqp_bytes_t encoded = { .len = METHOD_SIZE_MAX - FRAME_EXTRA - 4, .bytes = payload + 4 };
 	put_number(payload, id, 4);
-	int size = rabbit->library->encode_method(id, method, room);
+	int size = rabbit->library->encode_method(id, method, encoded);
 	if (size < 0)
 		return false;
 	close_frame(rabbit, AMQP_FRAME_METHOD, channel, (size_t)size + 4);
@@ -74,13 +74,13 @@ static bool put_method(struct semel_rabbit *rabbit, uint16_t channel, amqp_metho
 }
 
 static bool put_header(struct semel_rabbit *rabbit, uint16_t channel,
-		       amqp_basic_properties_t *properties, size_t room, size_t body_size)
+		       amqp_basic_properties_t *properties, size_t size_max, size_t body_size)
 {
 	char *payload = frame_payload(rabbit);
 	put_number(payload, AMQP_BASIC_CLASS, 2);
 	put_number(payload + 2, 0, 2);
 	put_number(payload + 4, body_size, 8);
-	amqp_bytes_t encoded = { .len = room - FRAME_EXTRA - 12, .bytes = payload + 12 };
+	amqp_bytes_t encoded = { .len = size_max - FRAME_EXTRA - 12, .bytes = payload + 12 };
 	int size = rabbit->library->encode_properties(AMQP_BASIC_CLASS, properties, encoded);
 	if (size < 0 || (size_t)size + 12 + FRAME_EXTRA > rabbit->frame_max)
 		return false;
@@ -149,10 +149,10 @@ static semel_status no_memory(semel_error *error)
 	return semel_error_set(error, SEMEL_INTERNAL, "no memory for a message");
 }
 
-/* The event as properties and headers; room_out is enough for their encoded form. */
+/* The event as properties and headers; size_out is enough for their encoded form. */
 static semel_status make_properties(struct semel_rabbit *rabbit,
 				    const struct semel_rabbit_outgoing *outgoing,
-				    amqp_basic_properties_t *properties, size_t *room_out,
+				    amqp_basic_properties_t *properties, size_t *size_out,
 				    semel_error *error)
 {
 	const struct semel_event *event = outgoing->event;
@@ -168,7 +168,7 @@ static semel_status make_properties(struct semel_rabbit *rabbit,
 	if (!entries)
 		return no_memory(error);
 	int count = 0;
-	*room_out = METHOD_ROOM * 3;
+	*size_out = METHOD_SIZE_MAX * 3;
 	for (size_t i = 0; i <= message.count; i++) {
 		struct semel_wire_field field =
 			i < message.count ? message.fields[i] : semel_wire_routing_key(event);
@@ -177,12 +177,12 @@ static semel_status make_properties(struct semel_rabbit *rabbit,
 		if (outgoing->omits_lane && semel_text_equal(field.name, SEMEL_TEXT("semel-lane")))
 			continue;
 		entries[count++] = text_entry(field.name, field.value);
-		*room_out += field.name.length + field.value.length + FIELD_ROOM;
+		*size_out += field.name.length + field.value.length + FIELD_SIZE_MAX;
 	}
 	if (outgoing->reason) {
 		entries[count++] =
 			text_entry(SEMEL_TEXT("semel-reason"), semel_text_of(outgoing->reason));
-		*room_out += strlen(outgoing->reason) + FIELD_ROOM * 2;
+		*size_out += strlen(outgoing->reason) + FIELD_SIZE_MAX * 2;
 	}
 	*properties = (amqp_basic_properties_t){
 		._flags = AMQP_BASIC_DELIVERY_MODE_FLAG | AMQP_BASIC_HEADERS_FLAG,
@@ -209,21 +209,23 @@ semel_status semel_rabbit_write_message(struct semel_rabbit *rabbit,
 {
 	struct semel_text body = outgoing->event->payload;
 	amqp_basic_properties_t properties;
-	size_t header_room = 0;
+	size_t header_size_max = 0;
 	semel_arena_reset(rabbit->scratch);
-	semel_status status = make_properties(rabbit, outgoing, &properties, &header_room, error);
+	semel_status status =
+		make_properties(rabbit, outgoing, &properties, &header_size_max, error);
 	if (status != SEMEL_OK)
 		return status;
 
 	size_t frames = body.length / (rabbit->frame_max - FRAME_EXTRA) + 1;
-	if (!make_room(rabbit, METHOD_ROOM + header_room + body.length + frames * FRAME_EXTRA))
+	if (!reserve_output(rabbit,
+			    METHOD_SIZE_MAX + header_size_max + body.length + frames * FRAME_EXTRA))
 		return no_memory(error);
 	amqp_basic_publish_t method = { .exchange = semel_rabbit_bytes(outgoing->exchange),
 					.routing_key = semel_rabbit_bytes(outgoing->key),
 					.mandatory = 1 };
 	size_t before = rabbit->output.length;
 	if (!put_method(rabbit, outgoing->channel, AMQP_BASIC_PUBLISH_METHOD, &method) ||
-	    !put_header(rabbit, outgoing->channel, &properties, header_room, body.length)) {
+	    !put_header(rabbit, outgoing->channel, &properties, header_size_max, body.length)) {
 		rabbit->output.length = before;
 		return semel_error_set(error, SEMEL_TOO_LARGE,
 				       "the event's headers do not fit into a frame of %zu bytes",
@@ -237,7 +239,7 @@ semel_status semel_rabbit_write_ack(struct semel_rabbit *rabbit, uint16_t channe
 				    bool multiple, semel_error *error)
 {
 	amqp_basic_ack_t ack = { .delivery_tag = tag, .multiple = multiple };
-	if (!make_room(rabbit, METHOD_ROOM) ||
+	if (!reserve_output(rabbit, METHOD_SIZE_MAX) ||
 	    !put_method(rabbit, channel, AMQP_BASIC_ACK_METHOD, &ack))
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for an ack");
 	return SEMEL_OK;
@@ -245,7 +247,7 @@ semel_status semel_rabbit_write_ack(struct semel_rabbit *rabbit, uint16_t channe
 
 bool semel_rabbit_write_heartbeat(struct semel_rabbit *rabbit)
 {
-	if (!make_room(rabbit, FRAME_EXTRA))
+	if (!reserve_output(rabbit, FRAME_EXTRA))
 		return false;
 	close_frame(rabbit, AMQP_FRAME_HEARTBEAT, 0, 0);
 	return true;
@@ -258,7 +260,7 @@ size_t semel_rabbit_unsent(const struct semel_rabbit *rabbit)
 	return rabbit->output.length - rabbit->output.at;
 }
 
-bool semel_rabbit_has_room(const struct semel_rabbit *rabbit)
+bool semel_rabbit_has_capacity(const struct semel_rabbit *rabbit)
 {
 	return semel_rabbit_unsent(rabbit) < UNSENT_BYTES;
 }

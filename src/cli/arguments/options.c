@@ -517,7 +517,7 @@ const struct semel_command *semel_args_command(const struct semel_args *args)
 	return args->command;
 }
 
-bool semel_args_given(const struct semel_args *args, const char *name)
+bool semel_args_has(const struct semel_args *args, const char *name)
 {
 	return expect_entry(args, name)->count > 0;
 }

@@ -77,7 +77,7 @@ const struct semel_command *semel_args_command(const struct semel_args *args);
 /* The rest asks by an option's name, which must stand in the command's table or be a global one. */
 
 /* By the command line or the config file; false when only the default holds. */
-bool semel_args_given(const struct semel_args *args, const char *name);
+bool semel_args_has(const struct semel_args *args, const char *name);
 /* The value or the default; NULL when there is neither. */
 const char *semel_args_text(const struct semel_args *args, const char *name);
 bool semel_args_flag(const struct semel_args *args, const char *name);

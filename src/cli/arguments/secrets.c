@@ -30,11 +30,11 @@ static char *url_in(char *word)
 static void overwrite(char *url)
 {
 	char shown[SHOWN_SIZE];
-	size_t room = strlen(url);
+	size_t capacity = strlen(url);
 	semel_url_redact(url, shown, sizeof shown);
-	size_t length = strlen(shown) < room ? strlen(shown) : room;
+	size_t length = strlen(shown) < capacity ? strlen(shown) : capacity;
 	memcpy(url, shown, length);
-	memset(url + length, '\0', room - length);
+	memset(url + length, '\0', capacity - length);
 }
 
 char **semel_secrets_hide(int argc, char **argv)

@@ -104,7 +104,7 @@ static semel_status resolve(const struct semel_args *args, const struct setting 
 	const char *variable = getenv(setting->variable);
 	const char *file = getenv(setting->file_variable);
 	semel_status status = SEMEL_OK;
-	if (semel_args_given(args, setting->option)) {
+	if (semel_args_has(args, setting->option)) {
 		status = copy(semel_args_text(args, setting->option), url_out, error);
 	} else if (variable && *variable) {
 		from = setting->variable;

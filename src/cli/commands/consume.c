@@ -59,7 +59,7 @@ static semel_consumer_options read_options(const struct semel_invocation *invoca
 static const struct {
 	const char *option;
 	const struct semel_outside_kind *kind;
-} outsiders[] = {
+} outside_kinds[] = {
 	{ "exec", &semel_outside_exec },
 	{ "pipe", &semel_outside_pipe },
 	{ "http", &semel_outside_http },
@@ -68,9 +68,9 @@ static const struct {
 
 static semel_status check_handler(const struct semel_args *args, semel_error *error)
 {
-	bool any = semel_args_given(args, "sql");
-	for (size_t i = 0; i < sizeof outsiders / sizeof *outsiders; i++)
-		any = any || semel_args_given(args, outsiders[i].option);
+	bool any = semel_args_has(args, "sql");
+	for (size_t i = 0; i < sizeof outside_kinds / sizeof *outside_kinds; i++)
+		any = any || semel_args_has(args, outside_kinds[i].option);
 	if (any)
 		return SEMEL_OK;
 	return semel_error_set(error, SEMEL_USAGE,
@@ -89,11 +89,11 @@ static semel_status use_handler(const struct semel_args *args, semel_consumer *c
 	const char *const *statements = semel_args_list(args, "sql", &count);
 	if (count > 0)
 		return semel_consumer_use_sql(consumer, statements, count, error);
-	for (size_t i = 0; i < sizeof outsiders / sizeof *outsiders; i++)
-		if (semel_args_given(args, outsiders[i].option))
+	for (size_t i = 0; i < sizeof outside_kinds / sizeof *outside_kinds; i++)
+		if (semel_args_has(args, outside_kinds[i].option))
 			return semel_consumer_use_outside(
-				consumer, outsiders[i].kind,
-				semel_args_text(args, outsiders[i].option), error);
+				consumer, outside_kinds[i].kind,
+				semel_args_text(args, outside_kinds[i].option), error);
 	return check_handler(args, error);
 }
 

@@ -103,8 +103,8 @@ static semel_status run_list(struct semel_invocation *invocation)
 {
 	const struct semel_args *args = invocation->args;
 	semel_error *error = &invocation->error;
-	semel_dead_filter filter = { .limit = (uint32_t)semel_args_number(args, "limit"),
-				     .scope = semel_args_text(args, "scope") };
+	semel_dead_letter_filter filter = { .limit = (uint32_t)semel_args_number(args, "limit"),
+					    .scope = semel_args_text(args, "scope") };
 	semel_status status = read_status(semel_args_text(args, "status"), &filter.status, error);
 	if (status != SEMEL_OK)
 		return status;
@@ -305,9 +305,9 @@ static semel_status list_pending(semel_store *store, const char *scope, struct i
 	list->ids = calloc(list->capacity, sizeof(*list->ids));
 	if (!list->ids)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
-	semel_dead_filter filter = { .limit = (uint32_t)list->capacity,
-				     .status = SEMEL_DEAD_PENDING,
-				     .scope = scope };
+	semel_dead_letter_filter filter = { .limit = (uint32_t)list->capacity,
+					    .status = SEMEL_DEAD_PENDING,
+					    .scope = scope };
 	status = semel_dead_letter_list_brief(store, &filter, id_seen, list, error);
 	if (status != SEMEL_OK || !list->failed)
 		return status;

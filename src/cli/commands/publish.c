@@ -200,7 +200,7 @@ static void read_names(const struct semel_args *args, struct semel_arena *arena,
 	input->topic = semel_args_text(args, "topic");
 	input->routing_key = semel_args_text(args, "routing-key");
 	input->id = semel_args_text(args, "id");
-	if (semel_args_given(args, "time") &&
+	if (semel_args_has(args, "time") &&
 	    !semel_time_parse(semel_args_text(args, "time"), &input->time_ms))
 		input->time_ms = 0; /* impossible: is_time has checked it */
 }
@@ -430,15 +430,15 @@ static semel_status check_options(struct semel_invocation *invocation)
 	const struct semel_args *args = invocation->args;
 	bool batch = semel_args_flag(args, "batch");
 	for (size_t i = 0; batch && i < sizeof of_one_event / sizeof *of_one_event; i++)
-		if (semel_args_given(args, of_one_event[i]))
+		if (semel_args_has(args, of_one_event[i]))
 			return semel_error_set(&invocation->error, SEMEL_USAGE,
 					       "--%s and --batch exclude each other (each line has "
 					       "its own)",
 					       of_one_event[i]);
-	if (!batch && !semel_args_given(args, "type"))
+	if (!batch && !semel_args_has(args, "type"))
 		return semel_error_set(&invocation->error, SEMEL_USAGE,
 				       "publish needs --type TYPE (or --batch)");
-	if (!batch && !semel_args_given(args, "aggregate"))
+	if (!batch && !semel_args_has(args, "aggregate"))
 		return semel_error_set(&invocation->error, SEMEL_USAGE,
 				       "publish needs --aggregate TYPE:ID (or --batch)");
 	return SEMEL_OK;

@@ -55,7 +55,7 @@ static semel_status create_slot(struct semel_changes *changes, const char *slot,
 static const char *slot_of(const struct semel_invocation *invocation)
 {
 	const char *configured = semel_section_text(&invocation->config->relay, "slot");
-	if (semel_args_given(invocation->args, "slot") || configured == NULL)
+	if (semel_args_has(invocation->args, "slot") || configured == NULL)
 		return semel_args_text(invocation->args, "slot");
 	return configured;
 }

@@ -124,7 +124,7 @@ static semel_status process_config(struct topology *topology,
 static semel_status process_all(struct topology *topology, semel_error *error)
 {
 	struct semel_required_subscriptions required = { 0 };
-	if (semel_args_given(topology->invocation->args, "scope"))
+	if (semel_args_has(topology->invocation->args, "scope"))
 		return process_named(topology, error);
 	semel_status status =
 		semel_required_subscriptions_read(topology->invocation->config, &required, error);

@@ -144,8 +144,8 @@ const char *semel_sandbox_path(struct semel_sandbox *sandbox, const char *prefix
 
 semel_status semel_sandbox_check(const struct semel_sandbox *sandbox, semel_error *error)
 {
-	uint64_t rung = 0;
-	if (read(sandbox->interrupt_fd, &rung, sizeof rung) != (ssize_t)sizeof rung)
+	uint64_t count = 0;
+	if (read(sandbox->interrupt_fd, &count, sizeof count) != (ssize_t)sizeof count)
 		return SEMEL_OK;
 	return semel_error_set(error, SEMEL_NOT_FINISHED, "interrupted");
 }

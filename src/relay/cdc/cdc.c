@@ -45,7 +45,7 @@ static bool has_lost_lanes(const struct semel_cdc *cdc)
 {
 	bool streamed = cdc->state == SEMEL_CDC_STREAMING || cdc->state == SEMEL_CDC_LEAVING;
 
-	return !semel_lanes_are_all_mine(cdc->lanes) ||
+	return !semel_lanes_has_all(cdc->lanes) ||
 	       (streamed && cdc->generation != cdc->lanes->generation);
 }
 
@@ -100,8 +100,8 @@ static semel_status advance(struct semel_cdc *cdc, bool finishing, semel_error *
 
 static semel_status flush_and_advance(struct semel_cdc *cdc, bool finishing, semel_error *error)
 {
-	bool hurry = finishing || cdc->state == SEMEL_CDC_LEAVING;
-	semel_status status = hurry && !cdc->batches->in_flight
+	bool flush_now = finishing || cdc->state == SEMEL_CDC_LEAVING;
+	semel_status status = flush_now && !cdc->batches->in_flight
 				      ? semel_cdc_flush_all(cdc, error)
 				      : semel_cdc_flush(cdc, false, error);
 
@@ -114,11 +114,11 @@ static semel_status maintain(struct semel_source *source, bool finishing, bool *
 	struct semel_cdc *cdc = cdc_of(source);
 
 	if (has_lost_lanes(cdc)) {
-		if (semel_cdc_in_transaction(cdc))
+		if (semel_cdc_is_in_transaction(cdc))
 			return semel_cdc_leave_stream(cdc, "another relay owns the lanes", error);
 		stand_by(cdc);
 	}
-	if (!semel_lanes_are_all_mine(cdc->lanes)) {
+	if (!semel_lanes_has_all(cdc->lanes)) {
 		semel_cdc_monitor_slot_on_standby(cdc);
 		return SEMEL_OK;
 	}
@@ -182,15 +182,15 @@ static semel_status check(struct semel_cdc *cdc, struct semel_outbox_batch *fetc
 }
 
 /* How many rows may be read: unmarked rows count as well. */
-static uint32_t rows_in(struct semel_cdc *cdc, const struct semel_room *room)
+static uint32_t rows_in(struct semel_cdc *cdc, const struct semel_read_limits *limits)
 {
 	uint32_t unmarked = cdc->gathered.rows + (cdc->sending ? cdc->sent.rows : 0);
-	uint32_t rows = room->rows > unmarked ? room->rows - unmarked : 0;
+	uint32_t rows = limits->rows > unmarked ? limits->rows - unmarked : 0;
 
 	if (cdc->batches->count >=
 	    (cdc->options.transactions ? BATCHES_IN_TRANSACTION : BATCHES_MAX))
 		return 0;
-	cdc->starved = cdc->starved || (room->rows > 0 && rows == 0);
+	cdc->starved = cdc->starved || (limits->rows > 0 && rows == 0);
 	if (semel_feedback_is_full(cdc->feedback) ||
 	    cdc->gathered.tickets + cdc->sent.tickets + 1 >= SEMEL_FEEDBACK_MAX) {
 		cdc->starved = true;
@@ -217,10 +217,10 @@ static semel_status accept_batch(struct semel_cdc *cdc, struct semel_relay_batch
 	return SEMEL_OK;
 }
 
-static semel_status read_stream(struct semel_cdc *cdc, const struct semel_room *room,
+static semel_status read_stream(struct semel_cdc *cdc, const struct semel_read_limits *limits,
 				struct semel_relay_batch **batch_out, semel_error *error)
 {
-	uint32_t rows = rows_in(cdc, room);
+	uint32_t rows = rows_in(cdc, limits);
 	uint64_t position = 0;
 	semel_error failure = { .status = SEMEL_OK };
 
@@ -230,7 +230,7 @@ static semel_status read_stream(struct semel_cdc *cdc, const struct semel_room *
 	if (!batch)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch of events");
 	batch->fetched.capacity = rows;
-	batch->fetched.bytes_max = room->bytes;
+	batch->fetched.bytes_max = limits->bytes;
 	semel_status status =
 		cdc->changes->driver->read(cdc->changes, &batch->fetched, &position, &failure);
 	if (status != SEMEL_OK) {
@@ -246,16 +246,16 @@ static semel_status read_stream(struct semel_cdc *cdc, const struct semel_room *
 	return status;
 }
 
-static semel_status read_poll(struct semel_cdc *cdc, const struct semel_room *room,
+static semel_status read_poll(struct semel_cdc *cdc, const struct semel_read_limits *limits,
 			      struct semel_relay_batch **batch_out, semel_error *error)
 {
-	struct semel_room none = { 0 };
+	struct semel_read_limits none = { 0 };
 	semel_status status =
-		cdc->poll->driver->read(cdc->poll, cdc->paused ? &none : room, batch_out, error);
+		cdc->poll->driver->read(cdc->poll, cdc->paused ? &none : limits, batch_out, error);
 
 	if (status != SEMEL_OK)
 		return status;
-	if (!*batch_out && room->rows > 0 && !cdc->paused &&
+	if (!*batch_out && limits->rows > 0 && !cdc->paused &&
 	    cdc->poll->driver->is_exhausted(cdc->poll))
 		cdc->drained_ms = semel_steady_ms(cdc->env);
 	for (uint32_t i = 0; *batch_out && i < (*batch_out)->fetched.count; i++)
@@ -264,22 +264,22 @@ static semel_status read_poll(struct semel_cdc *cdc, const struct semel_room *ro
 	return SEMEL_OK;
 }
 
-static semel_status read_next(struct semel_source *source, const struct semel_room *room,
+static semel_status read_next(struct semel_source *source, const struct semel_read_limits *limits,
 			      struct semel_relay_batch **batch_out, semel_error *error)
 {
 	struct semel_cdc *cdc = cdc_of(source);
 
 	*batch_out = NULL;
 	if (cdc->state == SEMEL_CDC_POLLING)
-		return read_poll(cdc, room, batch_out, error);
-	if (cdc->state != SEMEL_CDC_STREAMING || room->rows == 0)
+		return read_poll(cdc, limits, batch_out, error);
+	if (cdc->state != SEMEL_CDC_STREAMING || limits->rows == 0)
 		return SEMEL_OK;
-	if (!semel_cdc_in_transaction(cdc)) {
-		semel_status status = semel_poll_read_due(cdc->poll, room, batch_out, error);
+	if (!semel_cdc_is_in_transaction(cdc)) {
+		semel_status status = semel_poll_read_due(cdc->poll, limits, batch_out, error);
 		if (status != SEMEL_OK || *batch_out)
 			return status;
 	}
-	return read_stream(cdc, room, batch_out, error);
+	return read_stream(cdc, limits, batch_out, error);
 }
 
 static bool is_listening(const struct semel_source *source)
@@ -290,7 +290,7 @@ static bool is_listening(const struct semel_source *source)
 
 static bool in_transaction(const struct semel_source *source)
 {
-	return semel_cdc_in_transaction((const struct semel_cdc *)source);
+	return semel_cdc_is_in_transaction((const struct semel_cdc *)source);
 }
 
 /* ---- marking batches ------------------------------------------------------------------------- */

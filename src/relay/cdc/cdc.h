@@ -79,7 +79,7 @@ bool semel_unmarked_open(struct semel_unmarked *unmarked, uint32_t capacity);
 void semel_unmarked_add(struct semel_unmarked *unmarked, const struct semel_relay_batch *batch);
 /* Drops the rows that the low marks cover by now. */
 void semel_unmarked_drop_below(struct semel_unmarked *unmarked, int64_t low_seq);
-/* Moves as many rows as there is room for to an empty buffer. */
+/* Moves as many rows as fit to an empty buffer. */
 void semel_unmarked_move_to(struct semel_unmarked *unmarked, struct semel_mark_buffer *buffer);
 void semel_unmarked_free(struct semel_unmarked *unmarked);
 
@@ -104,7 +104,7 @@ enum semel_slot_action {
 	SEMEL_SLOT_DROP        /* drop it, and poll */
 };
 
-struct semel_slot_verdict {
+struct semel_slot_decision {
 	enum semel_slot_action action;
 	char reason[320]; /* for the log */
 };
@@ -115,7 +115,8 @@ struct semel_slot_view {
 	bool caught_up;  /* polling has almost nothing left to read */
 };
 
-void semel_slot_decide(const struct semel_slot_view *view, struct semel_slot_verdict *verdict_out);
+void semel_slot_decide(const struct semel_slot_view *view,
+		       struct semel_slot_decision *decision_out);
 
 /* ---- the source ------------------------------------------------------------------------------ */
 
@@ -172,9 +173,9 @@ struct semel_cdc {
 	bool due_again; /* exceptions were marked: those behind them may be due */
 
 	struct {
-		int64_t seq;  /* no row up to this number waits once the stream is … */
-		uint64_t lsn; /* … complete up to this position; 0: no checkpoint */
-	} checkpoint;
+		int64_t seq;       /* no row up to this number waits once the stream is … */
+		uint64_t position; /* … complete up to this position; 0: none is pending */
+	} next_low_mark;
 	int64_t low_seqs[SEMEL_LANES_MAX];
 };
 
@@ -187,7 +188,7 @@ void semel_cdc_reset(struct semel_cdc *cdc);
 bool semel_cdc_has_unmarked(const struct semel_cdc *cdc);
 void semel_cdc_keepalive(struct semel_cdc *cdc);
 /* No row at or below the number waits once the stream is complete up to the position. */
-void semel_cdc_set_checkpoint(struct semel_cdc *cdc, int64_t seq, uint64_t position);
+void semel_cdc_set_next_low_mark(struct semel_cdc *cdc, int64_t seq, uint64_t position);
 
 /* slot_monitor.c. Polling: starts the stream if that is possible. */
 semel_status semel_cdc_try_stream(struct semel_cdc *cdc, semel_error *error);
@@ -202,7 +203,7 @@ void semel_cdc_monitor_slot_on_standby(struct semel_cdc *cdc);
 SEMEL_MUST_CHECK semel_status semel_cdc_leave_stream(struct semel_cdc *cdc, const char *reason,
 						     semel_error *error);
 /* The last row of the stream is followed by others of its transaction. */
-bool semel_cdc_in_transaction(const struct semel_cdc *cdc);
+bool semel_cdc_is_in_transaction(const struct semel_cdc *cdc);
 /* The server's system identifier and the slot's name, which together are unique. */
 semel_status semel_cdc_label(struct semel_source *source, char name_out[SEMEL_SOURCE_LABEL_SIZE],
 			     semel_error *error);

@@ -22,7 +22,7 @@
 #define RESEND_MAX_MS    1000
 #define AT_ONCE          1    /* as resend_ms: a time in the past */
 #define IDLE_MS          5000 /* how often the position of an idle stream is recorded */
-#define CHECKPOINT_MS    1000
+#define LOW_MARK_MS      1000
 #define KEEPALIVE_MAX_MS 10000
 #define FLUSH_DIVISOR    4 /* a window divided by this is worth a statement */
 
@@ -187,28 +187,28 @@ bool semel_cdc_has_unmarked(const struct semel_cdc *cdc)
 
 /* ---- marks ----------------------------------------------------------------------------------- */
 
-void semel_cdc_set_checkpoint(struct semel_cdc *cdc, int64_t seq, uint64_t position)
+void semel_cdc_set_next_low_mark(struct semel_cdc *cdc, int64_t seq, uint64_t position)
 {
-	if (cdc->checkpoint.lsn != 0 || seq <= cdc->low_seqs[0])
+	if (cdc->next_low_mark.position != 0 || seq <= cdc->low_seqs[0])
 		return;
-	cdc->checkpoint.seq = seq;
-	cdc->checkpoint.lsn = position;
+	cdc->next_low_mark.seq = seq;
+	cdc->next_low_mark.position = position;
 }
 
-static void reach_checkpoint(struct semel_cdc *cdc)
+static void reach_next_low_mark(struct semel_cdc *cdc)
 {
-	if (cdc->checkpoint.lsn == 0 || cdc->recorded < cdc->checkpoint.lsn)
+	if (cdc->next_low_mark.position == 0 || cdc->recorded < cdc->next_low_mark.position)
 		return;
 	for (int32_t i = 0; i < cdc->lanes->count; i++)
-		cdc->low_seqs[i] = cdc->checkpoint.seq;
-	cdc->checkpoint.lsn = 0;
+		cdc->low_seqs[i] = cdc->next_low_mark.seq;
+	cdc->next_low_mark.position = 0;
 }
 
 static bool is_worth_flushing(const struct semel_cdc *cdc, int64_t now_ms)
 {
 	const struct semel_mark_buffer *buffer = &cdc->gathered;
 	bool low = cdc->low_seqs[0] > cdc->lanes->lanes[0].lease.low_seq;
-	int64_t idle_ms = cdc->checkpoint.lsn != 0 || low ? CHECKPOINT_MS : IDLE_MS;
+	int64_t idle_ms = cdc->next_low_mark.position != 0 || low ? LOW_MARK_MS : IDLE_MS;
 
 	if (!semel_mark_buffer_is_empty(buffer))
 		return cdc->starved || buffer->rows >= cdc->options.window / FLUSH_DIVISOR ||
@@ -321,7 +321,7 @@ static semel_status poll_flush(struct semel_cdc *cdc, int64_t wait_ms, semel_err
 	move_low_marks(cdc);
 	if (cdc->sent_position > cdc->recorded)
 		cdc->recorded = cdc->sent_position;
-	reach_checkpoint(cdc);
+	reach_next_low_mark(cdc);
 	if (cdc->state == SEMEL_CDC_STREAMING && cdc->recorded > cdc->confirmed)
 		confirm(cdc, false);
 	return semel_failpoint(SEMEL_FP_RELAY_AFTER_MARK, error);
@@ -384,7 +384,7 @@ void semel_cdc_reset(struct semel_cdc *cdc)
 	semel_error error = { .status = SEMEL_OK };
 
 	if (semel_cdc_has_unmarked(cdc) && cdc->generation == cdc->lanes->generation &&
-	    semel_lanes_are_all_mine(cdc->lanes) && semel_cdc_flush_all(cdc, &error) != SEMEL_OK)
+	    semel_lanes_has_all(cdc->lanes) && semel_cdc_flush_all(cdc, &error) != SEMEL_OK)
 		semel_logf(SEMEL_LOG_WARN,
 			   "could not mark confirmed events, publishing them again: %s",
 			   error.text);
@@ -394,7 +394,7 @@ void semel_cdc_reset(struct semel_cdc *cdc)
 	semel_mark_buffer_clear(&cdc->gathered);
 	semel_mark_buffer_clear(&cdc->sent);
 	semel_feedback_reset(cdc->feedback);
-	cdc->checkpoint.lsn = 0;
+	cdc->next_low_mark.position = 0;
 }
 
 /* ---- keepalives ------------------------------------------------------------------------------ */
@@ -408,7 +408,7 @@ void semel_cdc_keepalive(struct semel_cdc *cdc)
 		return;
 	if (keepalive_ms <= 0 || keepalive_ms > KEEPALIVE_MAX_MS)
 		keepalive_ms = KEEPALIVE_MAX_MS;
-	bool ask = cdc->checkpoint.lsn != 0 && semel_feedback_is_idle(cdc->feedback);
-	if (now_ms - cdc->confirmed_ms >= (ask ? CHECKPOINT_MS : keepalive_ms))
+	bool ask = cdc->next_low_mark.position != 0 && semel_feedback_is_idle(cdc->feedback);
+	if (now_ms - cdc->confirmed_ms >= (ask ? LOW_MARK_MS : keepalive_ms))
 		confirm(cdc, true);
 }

@@ -24,7 +24,7 @@
 #define READER_TIMEOUT_MS 5000 /* for another reader to end, before polling begins */
 #define DRAINED_MS        1000 /* added to the time between two inspections */
 
-#define EXPLAIN(verdict, ...) snprintf((verdict)->reason, sizeof((verdict)->reason), __VA_ARGS__)
+#define EXPLAIN(decision, ...) snprintf((decision)->reason, sizeof((decision)->reason), __VA_ARGS__)
 
 /* ---- the rule ---------------------------------------------------------------------------------
  */
@@ -40,64 +40,65 @@ static bool is_same_publication(const struct semel_slot_state *state)
 }
 
 static enum semel_slot_action decide_missing(const struct semel_slot_view *view,
-					     struct semel_slot_verdict *verdict)
+					     struct semel_slot_decision *decision)
 {
-	EXPLAIN(verdict, "the replication slot does not exist");
+	EXPLAIN(decision, "the replication slot does not exist");
 	return view->caught_up ? SEMEL_SLOT_CREATE : SEMEL_SLOT_WAIT;
 }
 
 static enum semel_slot_action decide_found(const struct semel_slot_state *state,
-					   struct semel_slot_verdict *verdict)
+					   struct semel_slot_decision *decision)
 {
 	if (!state->recorded || state->position > state->recorded_position) {
-		EXPLAIN(verdict, "the slot was created or advanced by another program");
+		EXPLAIN(decision, "the slot was created or advanced by another program");
 		return SEMEL_SLOT_RESYNC;
 	}
 	if (state->recorded_publication[0] == '\0') {
-		EXPLAIN(verdict, "the publication at the time of the last read is not recorded");
+		EXPLAIN(decision, "the publication at the time of the last read is not recorded");
 		return SEMEL_SLOT_RESYNC;
 	}
 	if (state->poll_to_seq > 0) {
-		EXPLAIN(verdict, "polling the events from before the slot first");
+		EXPLAIN(decision, "polling the events from before the slot first");
 		return SEMEL_SLOT_POLL_FIRST;
 	}
 	return SEMEL_SLOT_STREAM;
 }
 
-void semel_slot_decide(const struct semel_slot_view *view, struct semel_slot_verdict *verdict_out)
+void semel_slot_decide(const struct semel_slot_view *view, struct semel_slot_decision *decision_out)
 {
 	const struct semel_slot_state *state = view->state;
 
-	*verdict_out = (struct semel_slot_verdict){ .action = SEMEL_SLOT_POLL };
+	*decision_out = (struct semel_slot_decision){ .action = SEMEL_SLOT_POLL };
 	bool ours = state->known && state->exists && !state->foreign;
 	if (state->obstacle[0] != '\0' && !ours) {
-		EXPLAIN(verdict_out, "%s", state->obstacle);
+		EXPLAIN(decision_out, "%s", state->obstacle);
 		return;
 	}
 	if (!state->exists) {
-		verdict_out->action = decide_missing(view, verdict_out);
+		decision_out->action = decide_missing(view, decision_out);
 		return;
 	}
-	verdict_out->action = SEMEL_SLOT_DROP;
+	decision_out->action = SEMEL_SLOT_DROP;
 	if (state->lost)
-		EXPLAIN(verdict_out, "the server has removed parts of the log that the slot needs");
+		EXPLAIN(decision_out,
+			"the server has removed parts of the log that the slot needs");
 	else if (state->retained > view->budget)
-		EXPLAIN(verdict_out,
+		EXPLAIN(decision_out,
 			"the slot retains %llu MB of the log, more than its budget of %llu MB",
 			(unsigned long long)(state->retained >> 20),
 			(unsigned long long)(view->budget >> 20));
 	else if (state->recorded && !is_same_history(state))
-		EXPLAIN(verdict_out,
+		EXPLAIN(decision_out,
 			"the database has another history now (%s instead of %s: a restore or a "
 			"failover)",
 			state->identity, state->recorded_identity);
 	else if (state->recorded_publication[0] != '\0' && !is_same_publication(state))
-		EXPLAIN(verdict_out, "the publication was changed and may have left out events");
+		EXPLAIN(decision_out, "the publication was changed and may have left out events");
 	else if (state->obstacle[0] != '\0') {
-		verdict_out->action = SEMEL_SLOT_POLL;
-		EXPLAIN(verdict_out, "%s", state->obstacle);
+		decision_out->action = SEMEL_SLOT_POLL;
+		EXPLAIN(decision_out, "%s", state->obstacle);
 	} else
-		verdict_out->action = decide_found(state, verdict_out);
+		decision_out->action = decide_found(state, decision_out);
 }
 
 /* ---- what its parts share ---------------------------------------------------------------------
@@ -130,7 +131,7 @@ static void add_exception(struct semel_text type, struct semel_text id, void *us
 	semel_exception_set_add(user, type, id);
 }
 
-bool semel_cdc_in_transaction(const struct semel_cdc *cdc)
+bool semel_cdc_is_in_transaction(const struct semel_cdc *cdc)
 {
 	return cdc->options.transactions && cdc->state == SEMEL_CDC_STREAMING &&
 	       cdc->changes->driver->in_transaction(cdc->changes);
@@ -138,7 +139,7 @@ bool semel_cdc_in_transaction(const struct semel_cdc *cdc)
 
 semel_status semel_cdc_leave_stream(struct semel_cdc *cdc, const char *reason, semel_error *error)
 {
-	bool transaction_open = semel_cdc_in_transaction(cdc);
+	bool transaction_open = semel_cdc_is_in_transaction(cdc);
 
 	cdc->changes->driver->stop(cdc->changes);
 	cdc->state = SEMEL_CDC_LEAVING;
@@ -211,7 +212,7 @@ static semel_status begin(struct semel_cdc *cdc, const struct semel_slot_state *
 	cdc->confirmed = state->position;
 	cdc->confirmed_ms = cdc->flushed_ms = semel_steady_ms(cdc->env);
 	cdc->check_at_ms = 0;
-	cdc->checkpoint.lsn = 0;
+	cdc->next_low_mark.position = 0;
 	for (int32_t i = 0; i < cdc->lanes->count; i++)
 		cdc->low_seqs[i] = cdc->lanes->lanes[i].lease.low_seq;
 	if (cdc->store->driver->outbox->disarm_wakeup)
@@ -337,15 +338,15 @@ static semel_status resync(struct semel_cdc *cdc, const struct semel_slot_state 
 }
 
 static semel_status apply(struct semel_cdc *cdc, const struct semel_slot_state *state,
-			  const struct semel_slot_verdict *verdict, semel_error *error)
+			  const struct semel_slot_decision *decision, semel_error *error)
 {
 	semel_error failure = { .status = SEMEL_OK };
 
-	if (verdict->action != SEMEL_SLOT_STREAM) {
-		log_reason(cdc, verdict->reason);
+	if (decision->action != SEMEL_SLOT_STREAM) {
+		log_reason(cdc, decision->reason);
 		cdc->paused = false;
 	}
-	switch (verdict->action) {
+	switch (decision->action) {
 	case SEMEL_SLOT_STREAM:
 		return start(cdc, state, error);
 	case SEMEL_SLOT_POLL_FIRST:
@@ -356,7 +357,7 @@ static semel_status apply(struct semel_cdc *cdc, const struct semel_slot_state *
 	case SEMEL_SLOT_CREATE:
 		return poll_and_retry(cdc, create_slot(cdc, &failure), &failure);
 	case SEMEL_SLOT_DROP:
-		return poll_and_retry(cdc, drop_slot(cdc, verdict->reason, &failure), &failure);
+		return poll_and_retry(cdc, drop_slot(cdc, decision->reason, &failure), &failure);
 	case SEMEL_SLOT_WAIT:
 		retry_in(cdc, AGAIN_MS);
 		return SEMEL_OK;
@@ -368,7 +369,7 @@ static semel_status apply(struct semel_cdc *cdc, const struct semel_slot_state *
 }
 
 static semel_status inspect(struct semel_cdc *cdc, struct semel_slot_state *state,
-			    struct semel_slot_verdict *verdict, semel_error *error)
+			    struct semel_slot_decision *decision, semel_error *error)
 {
 	int64_t now_ms = semel_steady_ms(cdc->env);
 	bool drained =
@@ -381,7 +382,7 @@ static semel_status inspect(struct semel_cdc *cdc, struct semel_slot_state *stat
 	semel_slot_decide(&(struct semel_slot_view){ .state = state,
 						     .budget = cdc->options.budget,
 						     .caught_up = drained },
-			  verdict);
+			  decision);
 	return SEMEL_OK;
 }
 
@@ -390,8 +391,8 @@ static semel_status inspect(struct semel_cdc *cdc, struct semel_slot_state *stat
 static semel_status continue_creating(struct semel_cdc *cdc, semel_error *error)
 {
 	struct semel_slot_state state;
-	struct semel_slot_verdict verdict;
-	semel_status status = inspect(cdc, &state, &verdict, error);
+	struct semel_slot_decision decision;
+	semel_status status = inspect(cdc, &state, &decision, error);
 
 	if (status != SEMEL_OK)
 		return status;
@@ -399,22 +400,22 @@ static semel_status continue_creating(struct semel_cdc *cdc, semel_error *error)
 		return create_slot(cdc, error);
 	semel_logf(SEMEL_LOG_WARN,
 		   "cancelled the creation of slot %s, which waits for an open transaction: %s",
-		   cdc->slot, verdict.reason);
-	return drop_slot(cdc, verdict.reason, error);
+		   cdc->slot, decision.reason);
+	return drop_slot(cdc, decision.reason, error);
 }
 
 semel_status semel_cdc_try_stream(struct semel_cdc *cdc, semel_error *error)
 {
 	struct semel_slot_state state;
-	struct semel_slot_verdict verdict;
+	struct semel_slot_decision decision;
 	semel_error failure = { .status = SEMEL_OK };
 
 	if (cdc->creating)
 		return poll_and_retry(cdc, continue_creating(cdc, &failure), &failure);
-	semel_status status = inspect(cdc, &state, &verdict, &failure);
+	semel_status status = inspect(cdc, &state, &decision, &failure);
 	if (status != SEMEL_OK)
 		return poll_and_retry(cdc, status, &failure);
-	return apply(cdc, &state, &verdict, error);
+	return apply(cdc, &state, &decision, error);
 }
 
 /* ---- leaving the stream ---------------------------------------------------------------------- */
@@ -422,7 +423,7 @@ semel_status semel_cdc_try_stream(struct semel_cdc *cdc, semel_error *error)
 semel_status semel_cdc_check_stream(struct semel_cdc *cdc, semel_error *error)
 {
 	struct semel_slot_state state;
-	struct semel_slot_verdict verdict;
+	struct semel_slot_decision decision;
 	semel_status status = semel_poll_probe_due(cdc->poll, error);
 
 	if (status != SEMEL_OK)
@@ -432,17 +433,17 @@ semel_status semel_cdc_check_stream(struct semel_cdc *cdc, semel_error *error)
 		if (status != SEMEL_OK)
 			return status;
 	}
-	status = inspect(cdc, &state, &verdict, error);
+	status = inspect(cdc, &state, &decision, error);
 	if (status != SEMEL_OK)
 		return status;
-	if (verdict.action == SEMEL_SLOT_STREAM || verdict.action == SEMEL_SLOT_POLL_FIRST) {
-		semel_cdc_set_checkpoint(cdc, semel_poll_complete_seq(cdc->poll), state.current);
+	if (decision.action == SEMEL_SLOT_STREAM || decision.action == SEMEL_SLOT_POLL_FIRST) {
+		semel_cdc_set_next_low_mark(cdc, semel_poll_complete_seq(cdc->poll), state.current);
 		return SEMEL_OK;
 	}
-	status = semel_cdc_leave_stream(cdc, verdict.reason, error);
-	if (verdict.action == SEMEL_SLOT_DROP) {
+	status = semel_cdc_leave_stream(cdc, decision.reason, error);
+	if (decision.action == SEMEL_SLOT_DROP) {
 		semel_error failure = { .status = SEMEL_OK };
-		(void)poll_and_retry(cdc, drop_slot(cdc, verdict.reason, &failure), &failure);
+		(void)poll_and_retry(cdc, drop_slot(cdc, decision.reason, &failure), &failure);
 	}
 	return status;
 }
@@ -460,11 +461,11 @@ void semel_cdc_monitor_slot_on_standby(struct semel_cdc *cdc)
 void semel_cdc_monitor_slot(struct semel_cdc *cdc)
 {
 	struct semel_slot_state state;
-	struct semel_slot_verdict verdict;
+	struct semel_slot_decision decision;
 	semel_error error = { .status = SEMEL_OK };
 
 	cdc->changes->driver->stop(cdc->changes);
-	if (inspect(cdc, &state, &verdict, &error) == SEMEL_OK && !state.active &&
-	    verdict.action == SEMEL_SLOT_DROP)
-		(void)drop_slot(cdc, verdict.reason, &error);
+	if (inspect(cdc, &state, &decision, &error) == SEMEL_OK && !state.active &&
+	    decision.action == SEMEL_SLOT_DROP)
+		(void)drop_slot(cdc, decision.reason, &error);
 }

@@ -95,7 +95,7 @@ semel_status semel_pg_stream_read(struct semel_changes *changes, struct semel_ou
 				  uint64_t *position_out, semel_error *error);
 semel_status semel_pg_stream_confirm(struct semel_changes *changes, uint64_t position, bool ask,
 				     semel_error *error);
-bool semel_pg_stream_in_transaction(const struct semel_changes *changes);
+bool semel_pg_stream_is_in_transaction(const struct semel_changes *changes);
 int64_t semel_pg_stream_visibility_wait_ms(const struct semel_changes *changes);
 int64_t semel_pg_stream_keepalive_timeout_ms(struct semel_changes *changes);
 void semel_pg_stream_stop(struct semel_changes *changes);

@@ -90,14 +90,14 @@ static int64_t choose(struct candidates *candidates)
 	int64_t latest = INT64_MIN;
 	qsort(candidates->all, candidates->count, sizeof(*candidates->all), compare_aggregates);
 	for (size_t first = 0, end = 0; first < candidates->count; first = end) {
-		size_t room = 0;
+		size_t row_count = 0;
 		for (end = first;
 		     end < candidates->count &&
 		     candidates->all[end].aggregate == candidates->all[first].aggregate;
 		     end++)
-			room += candidates->all[end].row >= 0;
+			row_count += candidates->all[end].row >= 0;
 		for (size_t i = first; i < end; i++) {
-			candidates->all[i].chosen = i < first + room;
+			candidates->all[i].chosen = i < first + row_count;
 			if (candidates->all[i].chosen && candidates->all[i].commit_order > latest)
 				latest = candidates->all[i].commit_order;
 		}

@@ -23,7 +23,7 @@ static const struct semel_outbox_functions outbox = {
 	.check_wakeup = semel_pg_check_wakeup,
 	.disarm_wakeup = semel_pg_disarm_wakeup,
 	.lease_list = semel_pg_lease_list,
-	.lease_take = semel_pg_lease_take,
+	.lease_acquire = semel_pg_lease_acquire,
 	.lease_renew = semel_pg_lease_renew,
 	.lease_release = semel_pg_lease_release,
 	.probe = semel_pg_outbox_probe,
@@ -55,7 +55,7 @@ static const struct semel_inbox_functions inbox = {
 	.effect_run = semel_pg_effect_run,
 	.evaluate = semel_pg_evaluate,
 	.position_get = semel_sql_position_get,
-	.position_take = semel_sql_position_take,
+	.position_acquire = semel_sql_position_acquire,
 	.position_put = semel_sql_position_put,
 	.position_release = semel_sql_position_release,
 };

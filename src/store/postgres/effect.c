@@ -130,13 +130,13 @@ static semel_status verdict_on(PGconn *connection, const PGresult *result, semel
 
 static semel_status explain_sql_error(semel_status status, const char *sql, semel_error *error)
 {
-	char said[SEMEL_ERROR_TEXT_MAX];
+	char server_text[SEMEL_ERROR_TEXT_MAX];
 	if (status == SEMEL_OK || semel_status_class(status) == SEMEL_CLASS_OUTAGE || error == NULL)
 		return status == SEMEL_OK || semel_status_class(status) == SEMEL_CLASS_OUTAGE
 			       ? status
 			       : SEMEL_INVALID;
-	snprintf(said, sizeof(said), "%s", error->text);
-	return semel_error_set(error, SEMEL_INVALID, "%s: %s", said, sql);
+	snprintf(server_text, sizeof(server_text), "%s", error->text);
+	return semel_error_set(error, SEMEL_INVALID, "%s: %s", server_text, sql);
 }
 
 /* ---- the business change ----------------------------------------------------------------------
@@ -173,7 +173,7 @@ free_statement:
 semel_status semel_pg_execute(semel_store *store, const char *sql, semel_error *error)
 {
 	PGconn *connection = semel_pg_of(store)->connection;
-	semel_status status = semel_pg_demand_transaction(semel_pg_tx(store), "run SQL", error);
+	semel_status status = semel_pg_require_transaction(semel_pg_tx(store), "run SQL", error);
 	if (status != SEMEL_OK)
 		return status;
 	status = semel_pg_effects_collect(semel_pg_of(store), error);
@@ -320,12 +320,12 @@ semel_status semel_pg_effects_collect(struct semel_pg_store *store, semel_error 
 	store->unread_effects = 0;
 	while (more) {
 		PGresult *result = semel_libpq.getResult(connection);
-		ExecStatusType said =
+		ExecStatusType server_text =
 			result == NULL ? PGRES_COMMAND_OK : semel_libpq.resultStatus(result);
-		more = said != PGRES_PIPELINE_SYNC;
+		more = server_text != PGRES_PIPELINE_SYNC;
 		if (result == NULL && semel_libpq.status(connection) != CONNECTION_OK)
 			more = false;
-		else if (said == PGRES_FATAL_ERROR && verdict == SEMEL_OK)
+		else if (server_text == PGRES_FATAL_ERROR && verdict == SEMEL_OK)
 			verdict = verdict_on(connection, result, error);
 		semel_libpq.clear(result);
 	}
@@ -367,7 +367,7 @@ semel_status semel_pg_effect_run(semel_store *base, const struct semel_event *ev
 	struct semel_pg_store *store = semel_pg_of(base);
 	struct semel_pg_effects *effects = store->effects;
 	semel_status status =
-		semel_pg_demand_transaction(semel_pg_tx(base), "run the SQL handler", error);
+		semel_pg_require_transaction(semel_pg_tx(base), "run the SQL handler", error);
 	if (status != SEMEL_OK)
 		return status;
 	if (effects == NULL)

@@ -597,7 +597,7 @@ static struct semel_text bytes(const struct semel_sql_rows *rows, int column, in
 const struct semel_sql_engine semel_pg_engine = {
 	.dialect = SEMEL_SQL_POSTGRES,
 	.page_rows = PAGE_ROWS,
-	.demand_transaction = semel_pg_demand_transaction,
+	.require_transaction = semel_pg_require_transaction,
 	.run = run,
 	.next = next,
 	.finish = finish,

@@ -434,7 +434,7 @@ semel_status semel_pg_inbox_claim(semel_tx tx, const struct semel_inbox_claim *c
 				  semel_error *error)
 {
 	const struct claims all = { claims, count, now_ms, answers_out };
-	semel_status status = semel_pg_demand_transaction(tx, insert_claims.what, error);
+	semel_status status = semel_pg_require_transaction(tx, insert_claims.what, error);
 	bool keys = false;
 	for (size_t i = 0; i < count; i++) {
 		answers_out[i] = (struct semel_claim_result){ 0 };
@@ -453,7 +453,7 @@ semel_status semel_pg_inbox_change(semel_tx tx, const struct semel_inbox_claim *
 	struct semel_pg_params params = { 0 };
 	uint64_t changed = 0;
 	*taken_out = false;
-	semel_status status = semel_pg_demand_transaction(tx, change_claim.what, error);
+	semel_status status = semel_pg_require_transaction(tx, change_claim.what, error);
 	if (status != SEMEL_OK)
 		return status;
 	semel_pg_add_text(&params, claim->scope);
@@ -476,7 +476,7 @@ semel_status semel_pg_inbox_forget(semel_tx tx, const struct semel_inbox_claim *
 				   semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
-	semel_status status = semel_pg_demand_transaction(tx, forget_claim.what, error);
+	semel_status status = semel_pg_require_transaction(tx, forget_claim.what, error);
 	if (status != SEMEL_OK)
 		return status;
 	semel_pg_add_text(&params, claim->scope);

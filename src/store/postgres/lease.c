@@ -335,8 +335,8 @@ static semel_status sweep(semel_store *store, const char *owner, struct semel_le
 	return update_lease(store, &rewind_lane, owner, lease, &found_seq, error);
 }
 
-semel_status semel_pg_lease_take(semel_store *store, struct semel_lease *lease, const char *owner,
-				 int64_t expires_at_ms, semel_error *error)
+semel_status semel_pg_lease_acquire(semel_store *store, struct semel_lease *lease,
+				    const char *owner, int64_t expires_at_ms, semel_error *error)
 {
 	semel_pg_previous_clear(semel_pg_of(store)->previous);
 	semel_pg_of(store)->previous_loaded = 0;

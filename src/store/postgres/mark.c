@@ -422,11 +422,11 @@ static semel_status set_back(semel_tx tx, const struct exception *exception, sem
 	return put(tx, exception, error);
 }
 
-semel_status semel_pg_dead_return_to_outbox(semel_tx tx, const struct semel_dead_entry *entry,
+semel_status semel_pg_dead_return_to_outbox(semel_tx tx, const struct semel_dead_letter_row *entry,
 					    bool discard, semel_error *error)
 {
 	struct exception exception = { .state = "due", .replay = entry->replay_count + 1 };
-	semel_status status = semel_pg_demand_transaction(tx, reset_failed.what, error);
+	semel_status status = semel_pg_require_transaction(tx, reset_failed.what, error);
 	if (status != SEMEL_OK)
 		return status;
 	struct semel_arena *arena = semel_arena_new(1024);
@@ -451,13 +451,13 @@ free_arena:
 }
 
 /* The lane is locked before the letter, as by everything that concerns both. */
-semel_status semel_pg_dead_move(semel_tx tx, const struct semel_dead_entry *entry,
+semel_status semel_pg_dead_move(semel_tx tx, const struct semel_dead_letter_row *entry,
 				enum semel_dead_status status, const char *reason, int64_t now_ms,
 				semel_error *error)
 {
 	if (!semel_text_equals_string(entry->scope, SEMEL_SCOPE_RELAY))
 		return semel_sql_dead_move(tx, entry, status, reason, now_ms, error);
-	semel_status locked = semel_pg_demand_transaction(tx, "move a dead letter", error);
+	semel_status locked = semel_pg_require_transaction(tx, "move a dead letter", error);
 	if (locked != SEMEL_OK)
 		return locked;
 	locked = lock_lane_of_event(tx, entry->event.id, error);

@@ -69,7 +69,7 @@ static semel_status insert_one(semel_tx tx, const struct semel_event *event, sem
 semel_status semel_pg_outbox_insert(semel_tx tx, const struct semel_event *events, size_t count,
 				    semel_error *error)
 {
-	semel_status status = semel_pg_demand_transaction(tx, insert_event.what, error);
+	semel_status status = semel_pg_require_transaction(tx, insert_event.what, error);
 	if (status != SEMEL_OK)
 		return status;
 	if (count == 1)
@@ -373,19 +373,19 @@ semel_status semel_pg_outbox_probe(semel_store *base, struct semel_lane_probe *p
 {
 	struct semel_pg_store *store = semel_pg_of(base);
 	struct semel_pg_params params = { 0 };
-	struct semel_buffer lanes = { 0 }, afters = { 0 };
+	struct semel_buffer lanes = { 0 }, after_seqs = { 0 };
 	PGresult *result = NULL;
 	for (size_t i = 0; i < count; i++) {
 		semel_pg_array_int(&lanes, probes[i].lane);
-		semel_pg_array_int(&afters, probes[i].after_seq);
+		semel_pg_array_int(&after_seqs, probes[i].after_seq);
 	}
 	semel_pg_add_array(&params, &lanes);
-	semel_pg_add_array(&params, &afters);
+	semel_pg_add_array(&params, &after_seqs);
 	semel_pg_add_time(&params, now_ms);
 	semel_status status =
 		semel_pg_run(semel_pg_tx(base), &look_at_lanes, &params, &result, error);
 	semel_buffer_free(&lanes);
-	semel_buffer_free(&afters);
+	semel_buffer_free(&after_seqs);
 	for (int i = 0; i < semel_pg_rows(result); i++) {
 		semel_pg_watermark_observe(store, semel_pg_int(result, i, 3));
 		int64_t complete =
@@ -408,16 +408,16 @@ static semel_status load_previous(struct semel_pg_store *store, const struct sem
 				  size_t count, semel_error *error)
 {
 	int32_t lanes[SEMEL_PG_LANES];
-	int64_t afters[SEMEL_PG_LANES];
+	int64_t after_seqs[SEMEL_PG_LANES];
 	size_t fresh = 0;
 	for (size_t i = 0; i < count && fresh < SEMEL_PG_LANES; i++) {
 		if ((store->previous_loaded & UINT32_C(1) << reads[i].lease->lane) != 0)
 			continue;
 		lanes[fresh] = reads[i].lease->lane;
-		afters[fresh++] = reads[i].after_seq;
+		after_seqs[fresh++] = reads[i].after_seq;
 	}
 	semel_status status = semel_pg_previous_load(&store->previous, semel_pg_tx(&store->base),
-						     lanes, afters, fresh, error);
+						     lanes, after_seqs, fresh, error);
 	for (size_t i = 0; status == SEMEL_OK && i < fresh; i++)
 		store->previous_loaded |= UINT32_C(1) << lanes[i];
 	return status;
@@ -427,24 +427,24 @@ static semel_status fetch_runs(semel_store *store, const struct semel_lane_read 
 			       size_t count, PGresult **result_out, semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
-	struct semel_buffer lanes = { 0 }, afters = { 0 }, mosts = { 0 };
+	struct semel_buffer lanes = { 0 }, after_seqs = { 0 }, row_limits = { 0 };
 	for (size_t i = 0; i < count; i++) {
 		semel_pg_array_int(&lanes, reads[i].lease->lane);
-		semel_pg_array_int(&afters, reads[i].after_seq);
-		semel_pg_array_int(&mosts, reads[i].batch->capacity);
+		semel_pg_array_int(&after_seqs, reads[i].after_seq);
+		semel_pg_array_int(&row_limits, reads[i].batch->capacity);
 		reads[i].batch->count = 0;
 		reads[i].batch->cut = reads[i].batch->by_commit = false;
 		reads[i].batch->complete_seq = reads[i].after_seq;
 	}
 	semel_pg_add_array(&params, &lanes);
-	semel_pg_add_array(&params, &afters);
-	semel_pg_add_array(&params, &mosts);
+	semel_pg_add_array(&params, &after_seqs);
+	semel_pg_add_array(&params, &row_limits);
 	semel_pg_add_bool(&params, semel_pg_of(store)->commit_times);
 	semel_status status =
 		semel_pg_run(semel_pg_tx(store), &fetch_run, &params, result_out, error);
 	semel_buffer_free(&lanes);
-	semel_buffer_free(&afters);
-	semel_buffer_free(&mosts);
+	semel_buffer_free(&after_seqs);
+	semel_buffer_free(&row_limits);
 	return status;
 }
 

@@ -32,7 +32,7 @@ struct semel_pgoutput_message {
 	struct semel_outbox_row row; /* ROW; its texts are in the bytes, and in the arena */
 };
 
-/* bytes are changed (each text gets its NUL) and must live as long as the row; there is room for
+/* bytes are changed (each text gets its NUL) and must live as long as the row; it has capacity for
  * one more byte behind them. INTERNAL when they are no such message. */
 semel_status semel_pgoutput_read(struct semel_pgoutput *stream, char *bytes, size_t length,
 				 struct semel_arena *arena,

@@ -249,7 +249,7 @@ void semel_pg_previous_fill(struct semel_pg_previous **cache, struct semel_outbo
 /* Remembers what went out of these lanes before reading begins behind these numbers: the last 500
  * rows of each lane. */
 semel_status semel_pg_previous_load(struct semel_pg_previous **cache, semel_tx tx,
-				    const int32_t *lanes, const int64_t *afters, size_t count,
+				    const int32_t *lanes, const int64_t *after_seqs, size_t count,
 				    semel_error *error);
 /* Another relay may have published events of these aggregates: clears the cache, which may be NULL.
  */
@@ -278,7 +278,7 @@ semel_store_tx_fn semel_pg_tx;
 semel_store_in_transaction_fn semel_pg_in_transaction;
 /* NO_TRANSACTION, naming the operation, unless one is open and not failed. CONFIG if the client
  * encoding of a borrowed connection is not UTF-8. */
-semel_status semel_pg_demand_transaction(semel_tx tx, const char *what, semel_error *error);
+semel_status semel_pg_require_transaction(semel_tx tx, const char *what, semel_error *error);
 semel_store_begin_fn semel_pg_begin;
 semel_store_commit_fn semel_pg_commit;
 semel_store_rollback_fn semel_pg_rollback;
@@ -314,7 +314,7 @@ semel_status semel_pg_relay_set_up(struct semel_pg_store *store, semel_error *er
 semel_relay_join_fn semel_pg_relay_join;
 semel_relay_leave_fn semel_pg_relay_leave;
 semel_lease_list_fn semel_pg_lease_list;
-semel_lease_take_fn semel_pg_lease_take;
+semel_lease_acquire_fn semel_pg_lease_acquire;
 semel_lease_renew_fn semel_pg_lease_renew;
 semel_lease_release_fn semel_pg_lease_release;
 

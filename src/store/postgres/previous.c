@@ -100,7 +100,7 @@ static void record_all_sent(struct semel_pg_previous **cache, const PGresult *re
 }
 
 semel_status semel_pg_previous_load(struct semel_pg_previous **cache, semel_tx tx,
-				    const int32_t *lanes, const int64_t *afters, size_t count,
+				    const int32_t *lanes, const int64_t *after_seqs, size_t count,
 				    semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
@@ -110,7 +110,7 @@ semel_status semel_pg_previous_load(struct semel_pg_previous **cache, semel_tx t
 		return SEMEL_OK;
 	for (size_t i = 0; i < count; i++) {
 		semel_pg_array_int(&lane_list, lanes[i]);
-		semel_pg_array_int(&after_list, afters[i]);
+		semel_pg_array_int(&after_list, after_seqs[i]);
 	}
 	semel_pg_add_array(&params, &lane_list);
 	semel_pg_add_array(&params, &after_list);

@@ -21,7 +21,7 @@
 #include <sys/socket.h>
 
 #define GATHER_US      100
-#define GULP_MIN       12  /* messages in one read that promise more */
+#define BURST_MIN      12  /* messages in one read that promise more */
 #define PAUSES_MAX     8   /* in one call */
 #define ROW_BYTES      200 /* the end of a transaction, two keepalives and a begin have fewer */
 #define HEADER_SIZE    25  /* 'w', start, end, time */
@@ -215,7 +215,7 @@ static semel_status take_row(struct semel_pg_changes *changes, struct semel_outb
 	return SEMEL_OK;
 }
 
-bool semel_pg_stream_in_transaction(const struct semel_changes *base)
+bool semel_pg_stream_is_in_transaction(const struct semel_changes *base)
 {
 	const struct semel_pg_changes *changes = (const struct semel_pg_changes *)base;
 	return changes->stream.in_transaction && !changes->visible.waiting;
@@ -311,7 +311,7 @@ static bool is_worth_a_pause(const struct semel_pg_changes *changes, uint32_t ro
 {
 	if (rows == 0)
 		return changes->stream.gather && pauses == 0;
-	return rows >= GULP_MIN && pauses < PAUSES_MAX;
+	return rows >= BURST_MIN && pauses < PAUSES_MAX;
 }
 
 /* The predecessor of the first row was published by another relay, or before the stream ended. */
@@ -319,16 +319,16 @@ static semel_status load_previous(struct semel_pg_changes *changes, int64_t firs
 				  semel_error *error)
 {
 	int32_t lanes[SEMEL_PG_LANES];
-	int64_t afters[SEMEL_PG_LANES];
+	int64_t after_seqs[SEMEL_PG_LANES];
 	semel_tx tx = { 0 };
 	semel_status status = semel_pg_changes_side(changes, &tx, error);
 	if (status != SEMEL_OK)
 		return status;
 	for (int32_t i = 0; i < SEMEL_PG_LANES; i++) {
 		lanes[i] = i;
-		afters[i] = first_seq - 1;
+		after_seqs[i] = first_seq - 1;
 	}
-	status = semel_pg_previous_load(&changes->stream.previous, tx, lanes, afters,
+	status = semel_pg_previous_load(&changes->stream.previous, tx, lanes, after_seqs,
 					SEMEL_PG_LANES, error);
 	changes->stream.previous_loaded = status == SEMEL_OK;
 	return semel_pg_changes_failed(changes, status);
@@ -356,7 +356,7 @@ semel_status semel_pg_stream_read(struct semel_changes *base, struct semel_outbo
 	if (changes->stream.connection == NULL)
 		return ended(changes, error);
 	/* A read that brought less than this was all there is. With TLS it is one message. */
-	uint32_t dry = semel_libpq.sslInUse(changes->stream.connection) ? 1 : GULP_MIN;
+	uint32_t dry = semel_libpq.sslInUse(changes->stream.connection) ? 1 : BURST_MIN;
 	bool holds = false;
 	semel_status status = semel_pg_visible_read(changes, &holds, error);
 	if (status != SEMEL_OK || holds)
@@ -377,7 +377,7 @@ semel_status semel_pg_stream_read(struct semel_changes *base, struct semel_outbo
 		paused = true;
 		pauses++;
 	}
-	changes->stream.gather = came >= GULP_MIN;
+	changes->stream.gather = came >= BURST_MIN;
 	batch->cut = is_full(batch, used);
 	wake_by(changes, changes->stream.awaits_row ? 1 : changes->stream.row_bytes);
 	if (status != SEMEL_OK)

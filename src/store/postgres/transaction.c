@@ -31,7 +31,7 @@ bool semel_pg_in_transaction(semel_tx tx)
 }
 
 /* Texts are sent as they are, and must not be taken for something else. */
-static semel_status demand_encoding(semel_tx tx, const char *what, semel_error *error)
+static semel_status require_encoding(semel_tx tx, const char *what, semel_error *error)
 {
 	const char *encoding =
 		tx.store != NULL ? NULL : semel_libpq.parameterStatus(tx.native, "client_encoding");
@@ -43,13 +43,13 @@ static semel_status demand_encoding(semel_tx tx, const char *what, semel_error *
 			       what, encoding);
 }
 
-semel_status semel_pg_demand_transaction(semel_tx tx, const char *what, semel_error *error)
+semel_status semel_pg_require_transaction(semel_tx tx, const char *what, semel_error *error)
 {
 	semel_status status = semel_libpq_load(error);
 	if (status != SEMEL_OK)
 		return status;
 	if (is_sound(tx))
-		return demand_encoding(tx, what, error);
+		return require_encoding(tx, what, error);
 	if (semel_libpq.status(tx.native) != CONNECTION_OK)
 		return semel_pg_error(tx.native, NULL, what, error);
 	if (semel_libpq.transactionStatus(tx.native) == PQTRANS_INERROR)
@@ -81,7 +81,7 @@ static semel_status run_inside(semel_store *store, const struct semel_pg_stateme
 			       semel_error *error)
 {
 	semel_tx tx = semel_pg_tx(store);
-	semel_status status = semel_pg_demand_transaction(tx, statement->what, error);
+	semel_status status = semel_pg_require_transaction(tx, statement->what, error);
 	if (status != SEMEL_OK)
 		return status;
 	return semel_pg_run(tx, statement, NULL, NULL, error);
@@ -103,7 +103,7 @@ semel_status semel_pg_commit(semel_store *store, semel_error *error)
 {
 	semel_tx tx = semel_pg_tx(store);
 	PGresult *result = NULL;
-	semel_status status = semel_pg_demand_transaction(tx, commit_all.what, error);
+	semel_status status = semel_pg_require_transaction(tx, commit_all.what, error);
 	if (status != SEMEL_OK) {
 		semel_pg_rollback(store);
 		return status;
@@ -142,8 +142,8 @@ semel_status semel_pg_savepoint(semel_store *store, semel_error *error)
 semel_status semel_pg_release(semel_store *store, semel_error *error)
 {
 	if (!semel_pg_of(store)->savepoint_open)
-		return semel_pg_demand_transaction(semel_pg_tx(store), release_savepoint.what,
-						   error);
+		return semel_pg_require_transaction(semel_pg_tx(store), release_savepoint.what,
+						    error);
 	semel_pg_of(store)->savepoint_open = false;
 	return run_inside(store, &release_savepoint, error);
 }

@@ -78,7 +78,7 @@ static const struct semel_sql_statement add_follower = {
 		  [SEMEL_SQL_POSTGRES] = INSERT_POSTGRES ADD_ONCE }
 };
 
-static void bind_entry(struct semel_sql_query *query, const struct semel_dead_entry *entry,
+static void bind_entry(struct semel_sql_query *query, const struct semel_dead_letter_row *entry,
 		       struct semel_text parked_behind)
 {
 	const struct semel_event *event = &entry->event;
@@ -189,7 +189,7 @@ static const struct semel_sql_statement count_pending = {
 
 /* All but the payload. */
 static void read_brief(const struct semel_sql_query *query, struct semel_arena *arena,
-		       struct semel_dead_entry *entry)
+		       struct semel_dead_letter_row *entry)
 {
 	struct semel_event *event = &entry->event;
 	entry->entry_id = semel_sql_text(query, ENTRY_ID, arena);
@@ -222,7 +222,7 @@ static void read_brief(const struct semel_sql_query *query, struct semel_arena *
 }
 
 static void read_entry(const struct semel_sql_query *query, struct semel_arena *arena,
-		       struct semel_dead_entry *entry)
+		       struct semel_dead_letter_row *entry)
 {
 	read_brief(query, arena, entry);
 	entry->event.payload = semel_sql_bytes(query, PAYLOAD, PAYLOAD_BYTES, arena);
@@ -231,7 +231,7 @@ static void read_entry(const struct semel_sql_query *query, struct semel_arena *
 
 /* ---- dead letters ---------------------------------------------------------------------------- */
 
-semel_status semel_sql_dead_add(semel_tx tx, struct semel_dead_entry *entry,
+semel_status semel_sql_dead_add(semel_tx tx, struct semel_dead_letter_row *entry,
 				struct semel_arena *arena, semel_error *error)
 {
 	struct semel_sql_query query;
@@ -255,7 +255,7 @@ semel_status semel_sql_dead_add(semel_tx tx, struct semel_dead_entry *entry,
 }
 
 semel_status semel_sql_dead_get(semel_store *store, const char *entry_id, struct semel_arena *arena,
-				struct semel_dead_entry *entry_out, semel_error *error)
+				struct semel_dead_letter_row *entry_out, semel_error *error)
 {
 	struct semel_sql_query query;
 	semel_sql_prepare(&query, store->driver->tx(store), &get_entry, error);
@@ -267,9 +267,10 @@ semel_status semel_sql_dead_get(semel_store *store, const char *entry_id, struct
 	return status == SEMEL_OK && !found ? semel_dead_not_found(entry_id, error) : status;
 }
 
-semel_status semel_sql_dead_list(semel_store *store, const semel_dead_filter *filter,
-				 struct semel_arena *arena, struct semel_dead_entry *entries_out,
-				 uint32_t *count_out, semel_error *error)
+semel_status semel_sql_dead_list(semel_store *store, const semel_dead_letter_filter *filter,
+				 struct semel_arena *arena,
+				 struct semel_dead_letter_row *entries_out, uint32_t *count_out,
+				 semel_error *error)
 {
 	struct semel_sql_query query;
 	bool all = filter->status == SEMEL_DEAD_ANY;
@@ -283,7 +284,7 @@ semel_status semel_sql_dead_list(semel_store *store, const semel_dead_filter *fi
 	semel_sql_bind_string(&query, filter->after);
 	semel_sql_bind_int(&query, filter->limit == 0 ? 20 : filter->limit);
 	while (semel_sql_next(&query)) {
-		struct semel_dead_entry *entry = &entries_out[(*count_out)++];
+		struct semel_dead_letter_row *entry = &entries_out[(*count_out)++];
 		read_brief(&query, arena, entry);
 		entry->payload_size = semel_sql_payload_size(&query, PAYLOAD);
 	}
@@ -359,7 +360,7 @@ static const struct semel_sql_statement authorize_entry = {
 };
 
 /* May the entry be moved? */
-static semel_status check_move(semel_tx tx, const struct semel_dead_entry *entry,
+static semel_status check_move(semel_tx tx, const struct semel_dead_letter_row *entry,
 			       enum semel_dead_status status, semel_error *error)
 {
 	struct semel_sql_query query;
@@ -380,14 +381,14 @@ static semel_status check_move(semel_tx tx, const struct semel_dead_entry *entry
 	return semel_dead_check_move(entry, now, status, count, error);
 }
 
-semel_status semel_sql_dead_move(semel_tx tx, const struct semel_dead_entry *entry,
+semel_status semel_sql_dead_move(semel_tx tx, const struct semel_dead_letter_row *entry,
 				 enum semel_dead_status status, const char *reason, int64_t now_ms,
 				 semel_error *error)
 {
 	struct semel_sql_query query;
 	bool replayed = status == SEMEL_DEAD_REPLAYED;
 	bool of_relay = semel_text_equals_string(entry->scope, SEMEL_SCOPE_RELAY);
-	semel_status result = tx.driver->sql->demand_transaction(tx, move_entry.what, error);
+	semel_status result = tx.driver->sql->require_transaction(tx, move_entry.what, error);
 	if (result != SEMEL_OK)
 		return result;
 	result = check_move(tx, entry, status, error);
@@ -469,7 +470,7 @@ static const struct semel_sql_statement remove_follower = {
 			       "parked_behind IS NOT NULL")
 };
 
-semel_status semel_sql_parked_add(semel_tx tx, const struct semel_dead_entry *entry,
+semel_status semel_sql_parked_add(semel_tx tx, const struct semel_dead_letter_row *entry,
 				  semel_error *error)
 {
 	struct semel_sql_query query;
@@ -480,9 +481,9 @@ semel_status semel_sql_parked_add(semel_tx tx, const struct semel_dead_entry *en
 }
 
 static semel_status read_follower(struct semel_sql_query *query, struct semel_arena *arena,
-				  struct semel_dead_entry *entry_out)
+				  struct semel_dead_letter_row *entry_out)
 {
-	*entry_out = (struct semel_dead_entry){ 0 };
+	*entry_out = (struct semel_dead_letter_row){ 0 };
 	if (semel_sql_next(query))
 		read_entry(query, arena, entry_out);
 	return semel_sql_finish(query);
@@ -490,7 +491,7 @@ static semel_status read_follower(struct semel_sql_query *query, struct semel_ar
 
 semel_status semel_sql_parked_first(semel_tx tx, struct semel_text scope,
 				    const struct semel_hold *hold, struct semel_arena *arena,
-				    struct semel_dead_entry *entry_out, semel_error *error)
+				    struct semel_dead_letter_row *entry_out, semel_error *error)
 {
 	struct semel_sql_query query;
 	bool whole_topic = hold->aggregate_type.length == 0;
@@ -504,7 +505,7 @@ semel_status semel_sql_parked_first(semel_tx tx, struct semel_text scope,
 
 semel_status semel_sql_parked_next(semel_tx tx, struct semel_text scope,
 				   const struct semel_hold *hold, struct semel_arena *arena,
-				   struct semel_dead_entry *entry_out, semel_error *error)
+				   struct semel_dead_letter_row *entry_out, semel_error *error)
 {
 	struct semel_sql_query query;
 	semel_sql_prepare(&query, tx, &next_follower, error);

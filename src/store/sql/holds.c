@@ -295,7 +295,7 @@ void semel_sql_states_clear(struct semel_state_batch *batch)
 semel_status semel_sql_states_read(semel_tx tx, struct semel_text scope,
 				   struct semel_state_batch *batch, semel_error *error)
 {
-	semel_status status = tx.driver->sql->demand_transaction(tx, read_state.what, error);
+	semel_status status = tx.driver->sql->require_transaction(tx, read_state.what, error);
 	semel_sql_states_clear(batch);
 	for (size_t i = 0; i < batch->count && status == SEMEL_OK; i++) {
 		struct semel_sql_query query;

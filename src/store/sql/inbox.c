@@ -104,8 +104,9 @@ semel_status semel_sql_position_get(semel_store *store, struct semel_position *p
 	return semel_sql_finish(&query);
 }
 
-semel_status semel_sql_position_take(semel_store *store, struct semel_position *position,
-				     const char *owner, int64_t expires_at_ms, semel_error *error)
+semel_status semel_sql_position_acquire(semel_store *store, struct semel_position *position,
+					const char *owner, int64_t expires_at_ms,
+					semel_error *error)
 {
 	struct semel_sql_query query;
 	struct semel_position taken = *position;

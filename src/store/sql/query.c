@@ -19,7 +19,7 @@ void semel_sql_prepare(struct semel_sql_query *query, semel_tx tx,
 	query->status = SEMEL_OK;
 	query->error = error;
 	if (statement->in_transaction)
-		query->status = query->engine->demand_transaction(tx, statement->what, error);
+		query->status = query->engine->require_transaction(tx, statement->what, error);
 }
 
 static struct semel_sql_value *add(struct semel_sql_query *query, enum semel_sql_type type)

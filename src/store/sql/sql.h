@@ -102,7 +102,7 @@ struct semel_sql_engine {
 	uint32_t page_rows; /* large tables are read in pages of so many rows; 0: row by row */
 
 	/* NO_TRANSACTION, saying what was wanted, unless one is open. */
-	semel_status (*demand_transaction)(semel_tx tx, const char *what, semel_error *error);
+	semel_status (*require_transaction)(semel_tx tx, const char *what, semel_error *error);
 	/* Prepares the statement, binds the values and starts it. */
 	semel_status (*run)(struct semel_sql_rows *rows, const struct semel_sql_value *values,
 			    size_t count, semel_error *error);
@@ -266,7 +266,7 @@ semel_dead_each_fn semel_sql_dead_each;
 semel_inbox_each_fn semel_sql_inbox_each;
 semel_inbox_has_topic_fn semel_sql_inbox_has_topic;
 semel_position_get_fn semel_sql_position_get;
-semel_position_take_fn semel_sql_position_take;
+semel_position_acquire_fn semel_sql_position_acquire;
 semel_position_put_fn semel_sql_position_put;
 semel_position_release_fn semel_sql_position_release;
 

@@ -20,7 +20,7 @@ static const struct semel_outbox_functions outbox = {
 	.arm_wakeup = semel_sqlite_arm_wakeup,
 	.check_wakeup = semel_sqlite_check_wakeup,
 	.lease_list = semel_sqlite_lease_list,
-	.lease_take = semel_sqlite_lease_take,
+	.lease_acquire = semel_sqlite_lease_acquire,
 	.lease_renew = semel_sqlite_lease_renew,
 	.lease_release = semel_sqlite_lease_release,
 	.probe = semel_sqlite_outbox_probe,
@@ -48,7 +48,7 @@ static const struct semel_inbox_functions inbox = {
 	.effect_run = semel_sqlite_effect_run,
 	.evaluate = semel_sqlite_evaluate,
 	.position_get = semel_sql_position_get,
-	.position_take = semel_sql_position_take,
+	.position_acquire = semel_sql_position_acquire,
 	.position_put = semel_sql_position_put,
 	.position_release = semel_sql_position_release,
 };

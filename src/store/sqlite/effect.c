@@ -176,7 +176,7 @@ semel_status semel_sqlite_execute(semel_store *store, const char *sql, semel_err
 {
 	sqlite3 *db = semel_sqlite_of(store)->db;
 	semel_status status =
-		semel_sqlite_demand_transaction(semel_sqlite_tx(store), "run SQL", error);
+		semel_sqlite_require_transaction(semel_sqlite_tx(store), "run SQL", error);
 	if (status != SEMEL_OK)
 		return status;
 	while (*sql != '\0') {
@@ -323,8 +323,8 @@ semel_status semel_sqlite_effect_run(semel_store *base, const struct semel_event
 {
 	struct semel_sqlite_store *store = semel_sqlite_of(base);
 	struct semel_sqlite_effects *effects = store->effects;
-	semel_status status = semel_sqlite_demand_transaction(semel_sqlite_tx(base),
-							      "run the SQL handler", error);
+	semel_status status = semel_sqlite_require_transaction(semel_sqlite_tx(base),
+							       "run the SQL handler", error);
 	if (status != SEMEL_OK)
 		return status;
 	if (effects == NULL)

@@ -2,14 +2,15 @@
 /* How statements are prepared, bound, run and read, on our own and on borrowed connections; and
  * with that the engine of the statement layer.
  *
- * Preparing a statement costs more than running it, so on a borrowed connection ours stay prepared:
+ * Preparing a statement costs more than running it, so on a borrowed connection ours are cached:
  * - sqlite3_close refuses a connection that has statements, and the application does not know of
  *   ours. Virtual tables are disconnected before that check (FTS keeps its statements in the same
  *   way), so a table without rows finalizes ours at that point. It is connected as long as any is
  *   there.
  * - No pointer is kept: a statement is found by its text among those of the connection. So it does
  *   no harm when an application finalizes whatever it finds.
- * - Where anything of this is refused (an authorizer, no memory) the statement is simply not kept.
+ * - Where anything of this is refused (an authorizer, no memory) the statement is simply not
+ * cached.
  *
  * The statement layer steps a statement row by row. One that changes rows is run to its end before
  * it is given back, since only then its change is complete.
@@ -21,8 +22,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CACHE_TABLE "semel_kept"
-#define MARK        "/* semel keeps this */ " /* before the text of every kept statement */
+#define CACHE_TABLE "semel_cached_statements"
+#define MARK        "/* cached by semel */ " /* before the text of every cached statement */
 
 /* How far a statement of the layer has come. */
 enum { BOUND = -1, ENDED, AT_ROW };
@@ -52,7 +53,7 @@ static int cache_connect(sqlite3 *db, void *unused, int count, const char *const
 			 sqlite3_vtab **table_out, char **error_out)
 {
 	(void)unused, (void)count, (void)words, (void)error_out;
-	int code = sqlite3_declare_vtab(db, "CREATE TABLE x (kept)");
+	int code = sqlite3_declare_vtab(db, "CREATE TABLE x (cached)");
 	if (code != SQLITE_OK)
 		return code;
 	struct cache_table *cache_table = calloc(1, sizeof(*cache_table));
@@ -95,8 +96,8 @@ static const sqlite3_module cache_module = {
 	.xOpen = cache_open,
 };
 
-/* Registering the table again disconnects the last one; without kept statements that has no effect.
- */
+/* Registering the table again disconnects the last one; without cached statements that has no
+ * effect. */
 static bool connect_cache_table(sqlite3 *db)
 {
 	sqlite3_stmt *probe = NULL;
@@ -104,7 +105,7 @@ static bool connect_cache_table(sqlite3 *db)
 		return true; /* so it is connected */
 	if (sqlite3_create_module(db, CACHE_TABLE, &cache_module, NULL) != SQLITE_OK)
 		return false;
-	bool connected = sqlite3_prepare_v2(db, "SELECT kept FROM " CACHE_TABLE, -1, &probe,
+	bool connected = sqlite3_prepare_v2(db, "SELECT cached FROM " CACHE_TABLE, -1, &probe,
 					    NULL) == SQLITE_OK;
 	sqlite3_finalize(probe);
 	return connected;
@@ -178,9 +179,9 @@ static semel_status prepare(semel_tx tx, const struct semel_sqlite_statement *st
 	return error_of(tx, sqlite3_extended_errcode(db_of(tx)), statement, error);
 }
 
-/* NULL: there is no place left. */
-static sqlite3_stmt **place_of(struct semel_sqlite_store *store,
-			       const struct semel_sqlite_statement *statement)
+/* NULL: the cache is full. */
+static sqlite3_stmt **cached_of(struct semel_sqlite_store *store,
+				const struct semel_sqlite_statement *statement)
 {
 	if (statement->id != SEMEL_SQLITE_SHARED)
 		return &store->prepared[statement->id];
@@ -194,14 +195,15 @@ static sqlite3_stmt **place_of(struct semel_sqlite_store *store,
 	return &store->shared[at].prepared;
 }
 
-semel_status semel_sqlite_take(semel_tx tx, const struct semel_sqlite_statement *statement,
-			       sqlite3_stmt **prepared_out, semel_error *error)
+semel_status semel_sqlite_borrow_statement(semel_tx tx,
+					   const struct semel_sqlite_statement *statement,
+					   sqlite3_stmt **prepared_out, semel_error *error)
 {
 	/* Of a file of our own, before a transaction begins, and before what is one by itself. */
 	if (tx.store != NULL && sqlite3_get_autocommit(db_of(tx))) {
-		semel_status place = semel_sqlite_check_moved(db_of(tx), error);
-		if (place != SEMEL_OK)
-			return place;
+		semel_status moved = semel_sqlite_check_moved(db_of(tx), error);
+		if (moved != SEMEL_OK)
+			return moved;
 	}
 	if (statement->id == SEMEL_SQLITE_ONCE)
 		return prepare(tx, statement, 0, prepared_out, error);
@@ -210,18 +212,18 @@ semel_status semel_sqlite_take(semel_tx tx, const struct semel_sqlite_statement 
 		return *prepared_out != NULL ? SEMEL_OK
 					     : prepare(tx, statement, 0, prepared_out, error);
 	}
-	sqlite3_stmt **place = place_of(semel_sqlite_of(tx.store), statement);
+	sqlite3_stmt **cached = cached_of(semel_sqlite_of(tx.store), statement);
 	semel_status status = SEMEL_OK;
-	if (place == NULL)
+	if (cached == NULL)
 		return semel_error_set(error, SEMEL_INTERNAL, "too many prepared statements");
-	if (*place == NULL)
-		status = prepare(tx, statement, SQLITE_PREPARE_PERSISTENT, place, error);
-	*prepared_out = *place;
+	if (*cached == NULL)
+		status = prepare(tx, statement, SQLITE_PREPARE_PERSISTENT, cached, error);
+	*prepared_out = *cached;
 	return status;
 }
 
-void semel_sqlite_give(semel_tx tx, const struct semel_sqlite_statement *statement,
-		       sqlite3_stmt *prepared)
+void semel_sqlite_return_statement(semel_tx tx, const struct semel_sqlite_statement *statement,
+				   sqlite3_stmt *prepared)
 {
 	if (prepared == NULL)
 		return;
@@ -353,7 +355,7 @@ static semel_status run(struct semel_sql_rows *rows, const struct semel_sql_valu
 {
 	struct semel_sqlite_statement statement = statement_of(rows);
 	sqlite3_stmt *prepared = NULL;
-	semel_status status = semel_sqlite_take(rows->tx, &statement, &prepared, error);
+	semel_status status = semel_sqlite_borrow_statement(rows->tx, &statement, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
 	for (size_t i = 0; i < count; i++)
@@ -386,7 +388,7 @@ static semel_status finish(struct semel_sql_rows *rows, semel_error *error)
 	if (changes)
 		rows->changes = (uint64_t)semel_sqlite_changes(rows->tx);
 	sqlite3_blob_close(rows->aid);
-	semel_sqlite_give(rows->tx, &statement, of(rows));
+	semel_sqlite_return_statement(rows->tx, &statement, of(rows));
 	return status;
 }
 
@@ -440,7 +442,7 @@ static uint64_t payload_size(struct semel_sql_rows *rows, int column)
 
 const struct semel_sql_engine semel_sqlite_engine = {
 	.dialect = SEMEL_SQL_SQLITE,
-	.demand_transaction = semel_sqlite_demand_transaction,
+	.require_transaction = semel_sqlite_require_transaction,
 	.run = run,
 	.next = next,
 	.finish = finish,

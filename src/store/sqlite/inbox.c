@@ -73,7 +73,8 @@ struct claiming {
 static semel_status take_once(semel_tx tx, const struct semel_sqlite_statement *statement,
 			      sqlite3_stmt **prepared, semel_error *error)
 {
-	return *prepared != NULL ? SEMEL_OK : semel_sqlite_take(tx, statement, prepared, error);
+	return *prepared != NULL ? SEMEL_OK
+				 : semel_sqlite_borrow_statement(tx, statement, prepared, error);
 }
 
 /* What is there under this id; week NULL: in whatever week. found_out false: nothing is. */
@@ -192,19 +193,19 @@ semel_status semel_sqlite_inbox_claim(semel_tx tx, const struct semel_inbox_clai
 				      struct semel_claim_result *answers_out, semel_error *error)
 {
 	struct claiming claiming = { .tx = tx };
-	semel_status status = semel_sqlite_demand_transaction(tx, insert_claim.what, error);
+	semel_status status = semel_sqlite_require_transaction(tx, insert_claim.what, error);
 	if (status != SEMEL_OK)
 		return status;
-	status = semel_sqlite_take(tx, &insert_claim, &claiming.claim, error);
+	status = semel_sqlite_borrow_statement(tx, &insert_claim, &claiming.claim, error);
 	if (status != SEMEL_OK)
 		return status;
 	semel_time_format(now_ms, claiming.now);
 	for (size_t i = 0; i < count && status == SEMEL_OK; i++)
 		status = claim_one(&claiming, &claims[i], &answers_out[i], error);
-	semel_sqlite_give(tx, &insert_claim, claiming.claim);
-	semel_sqlite_give(tx, &find_claim, claiming.find);
-	semel_sqlite_give(tx, &insert_key, claiming.key);
-	semel_sqlite_give(tx, &find_key, claiming.find_key);
+	semel_sqlite_return_statement(tx, &insert_claim, claiming.claim);
+	semel_sqlite_return_statement(tx, &find_claim, claiming.find);
+	semel_sqlite_return_statement(tx, &insert_key, claiming.key);
+	semel_sqlite_return_statement(tx, &find_key, claiming.find_key);
 	return status;
 }
 
@@ -216,10 +217,10 @@ semel_status semel_sqlite_inbox_change(semel_tx tx, const struct semel_inbox_cla
 	bool at_work = claim->status == SEMEL_INBOX_CLAIMED;
 	sqlite3_stmt *prepared = NULL;
 	*taken_out = false;
-	semel_status status = semel_sqlite_demand_transaction(tx, change_claim.what, error);
+	semel_status status = semel_sqlite_require_transaction(tx, change_claim.what, error);
 	if (status != SEMEL_OK)
 		return status;
-	status = semel_sqlite_take(tx, &change_claim, &prepared, error);
+	status = semel_sqlite_borrow_statement(tx, &change_claim, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
 	semel_sqlite_bind_text(prepared, 1, claim->scope);
@@ -234,7 +235,7 @@ semel_status semel_sqlite_inbox_change(semel_tx tx, const struct semel_inbox_cla
 	semel_sqlite_bind_string(prepared, 10, change->from_owner);
 	status = semel_sqlite_run(tx, &change_claim, prepared, error);
 	*taken_out = status == SEMEL_OK && semel_sqlite_changes(tx) > 0;
-	semel_sqlite_give(tx, &change_claim, prepared);
+	semel_sqlite_return_statement(tx, &change_claim, prepared);
 	return status;
 }
 
@@ -242,21 +243,21 @@ static semel_status forget(semel_tx tx, const struct semel_sqlite_statement *sta
 			   const struct semel_inbox_claim *claim, semel_error *error)
 {
 	sqlite3_stmt *prepared = NULL;
-	semel_status status = semel_sqlite_take(tx, statement, &prepared, error);
+	semel_status status = semel_sqlite_borrow_statement(tx, statement, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
 	semel_sqlite_bind_text(prepared, 1, claim->scope);
 	semel_sqlite_bind_text(prepared, 2, claim->event_id);
 	semel_sqlite_bind_string(prepared, 3, claim->owner);
 	status = semel_sqlite_run(tx, statement, prepared, error);
-	semel_sqlite_give(tx, statement, prepared);
+	semel_sqlite_return_statement(tx, statement, prepared);
 	return status;
 }
 
 semel_status semel_sqlite_inbox_forget(semel_tx tx, const struct semel_inbox_claim *claim,
 				       semel_error *error)
 {
-	semel_status status = semel_sqlite_demand_transaction(tx, forget_claim.what, error);
+	semel_status status = semel_sqlite_require_transaction(tx, forget_claim.what, error);
 	if (status != SEMEL_OK)
 		return status;
 	status = forget(tx, &forget_claim, claim, error);
@@ -271,13 +272,13 @@ semel_status semel_sqlite_inbox_renew(semel_store *store, const char *owner, int
 	semel_tx tx = semel_sqlite_tx(store);
 	char lease[SEMEL_TIME_SIZE];
 	sqlite3_stmt *prepared = NULL;
-	semel_status status = semel_sqlite_take(tx, &renew_claims, &prepared, error);
+	semel_status status = semel_sqlite_borrow_statement(tx, &renew_claims, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
 	semel_sqlite_bind_string(prepared, 1, owner);
 	semel_sqlite_bind_time(prepared, 2, lease_until_ms, lease);
 	status = semel_sqlite_run(tx, &renew_claims, prepared, error);
-	semel_sqlite_give(tx, &renew_claims, prepared);
+	semel_sqlite_return_statement(tx, &renew_claims, prepared);
 	return status;
 }
 
@@ -288,13 +289,13 @@ semel_status semel_sqlite_inbox_is_settled(semel_tx tx, struct semel_text scope,
 	sqlite3_stmt *prepared = NULL;
 	bool row = false;
 	*settled_out = false;
-	semel_status status = semel_sqlite_take(tx, &is_settled, &prepared, error);
+	semel_status status = semel_sqlite_borrow_statement(tx, &is_settled, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
 	semel_sqlite_bind_text(prepared, 1, scope);
 	semel_sqlite_bind_bytes(prepared, 2, id);
 	status = semel_sqlite_step(tx, &is_settled, prepared, &row, error);
 	*settled_out = row && sqlite3_column_int(prepared, 0) != 0;
-	semel_sqlite_give(tx, &is_settled, prepared);
+	semel_sqlite_return_statement(tx, &is_settled, prepared);
 	return status;
 }

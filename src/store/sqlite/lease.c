@@ -99,7 +99,7 @@ semel_status semel_sqlite_lease_list(semel_store *store, struct semel_lease *lea
 	semel_tx tx = semel_sqlite_tx(store);
 	sqlite3_stmt *prepared = NULL;
 	bool row = false;
-	semel_status status = semel_sqlite_take(tx, &list_lanes, &prepared, error);
+	semel_status status = semel_sqlite_borrow_statement(tx, &list_lanes, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
 	status = semel_sqlite_step(tx, &list_lanes, prepared, &row, error);
@@ -112,7 +112,7 @@ semel_status semel_sqlite_lease_list(semel_store *store, struct semel_lease *lea
 					 "the lane's row is missing in semel_lease (put it back: "
 					 "INSERT INTO semel_lease (lane) VALUES (0))");
 give_statement:
-	semel_sqlite_give(tx, &list_lanes, prepared);
+	semel_sqlite_return_statement(tx, &list_lanes, prepared);
 	return status;
 }
 
@@ -127,7 +127,7 @@ static semel_status update_lease(semel_store *store, const struct semel_sqlite_s
 	struct semel_lease updated = *lease;
 	sqlite3_stmt *prepared = NULL;
 	bool row = false;
-	semel_status status = semel_sqlite_take(tx, statement, &prepared, error);
+	semel_status status = semel_sqlite_borrow_statement(tx, statement, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
 	sqlite3_bind_int(prepared, 1, lease->lane);
@@ -147,7 +147,7 @@ static semel_status update_lease(semel_store *store, const struct semel_sqlite_s
 	status = semel_sqlite_run(tx, statement, prepared, error);
 
 give_statement:
-	semel_sqlite_give(tx, statement, prepared);
+	semel_sqlite_return_statement(tx, statement, prepared);
 	if (status != SEMEL_OK)
 		return status;
 	*lease = updated;
@@ -165,8 +165,9 @@ static semel_status sweep(semel_store *store, const char *owner, struct semel_le
 	return update_lease(store, &rewind_lane, owner, lease, &found_seq, error);
 }
 
-semel_status semel_sqlite_lease_take(semel_store *store, struct semel_lease *lease,
-				     const char *owner, int64_t expires_at_ms, semel_error *error)
+semel_status semel_sqlite_lease_acquire(semel_store *store, struct semel_lease *lease,
+					const char *owner, int64_t expires_at_ms,
+					semel_error *error)
 {
 	lease->expires_at_ms = expires_at_ms;
 	semel_status status = update_lease(store, &take_lane, owner, lease, NULL, error);
@@ -193,11 +194,11 @@ void semel_sqlite_lease_release(semel_store *store, const struct semel_lease *le
 {
 	semel_tx tx = semel_sqlite_tx(store);
 	sqlite3_stmt *prepared = NULL;
-	if (semel_sqlite_take(tx, &release_lane, &prepared, NULL) != SEMEL_OK)
+	if (semel_sqlite_borrow_statement(tx, &release_lane, &prepared, NULL) != SEMEL_OK)
 		return;
 	sqlite3_bind_int(prepared, 1, lease->lane);
 	sqlite3_bind_int64(prepared, 2, lease->epoch);
 	semel_sqlite_bind_string(prepared, 3, lease->owner);
 	(void)semel_sqlite_run(tx, &release_lane, prepared, NULL);
-	semel_sqlite_give(tx, &release_lane, prepared);
+	semel_sqlite_return_statement(tx, &release_lane, prepared);
 }

@@ -62,12 +62,12 @@ static semel_status run_with_seq(semel_tx tx, const struct semel_sqlite_statemen
 				 int64_t seq, semel_error *error)
 {
 	sqlite3_stmt *prepared = NULL;
-	semel_status status = semel_sqlite_take(tx, statement, &prepared, error);
+	semel_status status = semel_sqlite_borrow_statement(tx, statement, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
 	sqlite3_bind_int64(prepared, 1, seq);
 	status = semel_sqlite_run(tx, statement, prepared, error);
-	semel_sqlite_give(tx, statement, prepared);
+	semel_sqlite_return_statement(tx, statement, prepared);
 	return status;
 }
 
@@ -94,7 +94,7 @@ static semel_status put(semel_tx tx, const struct semel_sqlite_statement *statem
 {
 	char due[SEMEL_TIME_SIZE];
 	sqlite3_stmt *prepared = NULL;
-	semel_status status = semel_sqlite_take(tx, statement, &prepared, error);
+	semel_status status = semel_sqlite_borrow_statement(tx, statement, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
 	sqlite3_bind_int64(prepared, 1, exception->seq);
@@ -107,7 +107,7 @@ static semel_status put(semel_tx tx, const struct semel_sqlite_statement *statem
 		sqlite3_bind_int64(prepared, 7, exception->replay);
 	}
 	status = semel_sqlite_run(tx, statement, prepared, error);
-	semel_sqlite_give(tx, statement, prepared);
+	semel_sqlite_return_statement(tx, statement, prepared);
 	return status;
 }
 
@@ -119,13 +119,13 @@ static semel_status remove_and_free_next(semel_tx tx, const struct exception *ex
 	semel_status status = run_with_seq(tx, &remove_exception, exception->seq, error);
 	if (status != SEMEL_OK)
 		return status;
-	status = semel_sqlite_take(tx, &free_next, &prepared, error);
+	status = semel_sqlite_borrow_statement(tx, &free_next, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
 	semel_sqlite_bind_text(prepared, 1, exception->aggregate_type);
 	semel_sqlite_bind_text(prepared, 2, exception->aggregate_id);
 	status = semel_sqlite_run(tx, &free_next, prepared, error);
-	semel_sqlite_give(tx, &free_next, prepared);
+	semel_sqlite_return_statement(tx, &free_next, prepared);
 	return status;
 }
 
@@ -134,7 +134,7 @@ static semel_status record_refusal(semel_tx tx, const struct semel_mark *mark, c
 {
 	char due[SEMEL_TIME_SIZE];
 	sqlite3_stmt *prepared = NULL;
-	semel_status status = semel_sqlite_take(tx, &mark_refused, &prepared, error);
+	semel_status status = semel_sqlite_borrow_statement(tx, &mark_refused, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
 	sqlite3_bind_int64(prepared, 1, mark->row->seq);
@@ -143,7 +143,7 @@ static semel_status record_refusal(semel_tx tx, const struct semel_mark *mark, c
 	semel_sqlite_bind_time(prepared, 4, mark->kind == SEMEL_MARK_RETRY ? mark->due_ms : 0, due);
 	semel_sqlite_bind_bytes(prepared, 5, semel_text_of(mark->reason));
 	status = semel_sqlite_run(tx, &mark_refused, prepared, error);
-	semel_sqlite_give(tx, &mark_refused, prepared);
+	semel_sqlite_return_statement(tx, &mark_refused, prepared);
 	return status;
 }
 
@@ -209,7 +209,7 @@ static semel_status mark_rows(semel_tx tx, const struct semel_mark_batch *batch,
 {
 	char now[SEMEL_TIME_SIZE];
 	sqlite3_stmt *prepared = NULL;
-	semel_status status = semel_sqlite_take(tx, &mark_published, &prepared, error);
+	semel_status status = semel_sqlite_borrow_statement(tx, &mark_published, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
 	semel_sqlite_bind_time(prepared, 3, batch->now_ms, now);
@@ -230,7 +230,7 @@ static semel_status mark_rows(semel_tx tx, const struct semel_mark_batch *batch,
 			goto give_statement;
 	}
 give_statement:
-	semel_sqlite_give(tx, &mark_published, prepared);
+	semel_sqlite_return_statement(tx, &mark_published, prepared);
 	return status;
 }
 
@@ -239,7 +239,7 @@ static semel_status pass_fence(semel_tx tx, const struct semel_lease *lease,
 {
 	char expires[SEMEL_TIME_SIZE];
 	sqlite3_stmt *prepared = NULL;
-	semel_status status = semel_sqlite_take(tx, &check_fence, &prepared, error);
+	semel_status status = semel_sqlite_borrow_statement(tx, &check_fence, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
 	sqlite3_bind_int(prepared, 1, lease->lane);
@@ -256,7 +256,7 @@ static semel_status pass_fence(semel_tx tx, const struct semel_lease *lease,
 					 "marked",
 					 (int)lease->lane, (long long)lease->epoch);
 give_statement:
-	semel_sqlite_give(tx, &check_fence, prepared);
+	semel_sqlite_return_statement(tx, &check_fence, prepared);
 	return status;
 }
 
@@ -301,7 +301,7 @@ static semel_status find_row(semel_tx tx, struct semel_text id, struct semel_are
 {
 	sqlite3_stmt *prepared = NULL;
 	bool row = false;
-	semel_status status = semel_sqlite_take(tx, &find_failed, &prepared, error);
+	semel_status status = semel_sqlite_borrow_statement(tx, &find_failed, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
 	semel_sqlite_bind_text(prepared, 1, id);
@@ -311,15 +311,16 @@ static semel_status find_row(semel_tx tx, struct semel_text id, struct semel_are
 		exception_out->aggregate_type = semel_sqlite_text(prepared, 1, arena);
 		exception_out->aggregate_id = semel_sqlite_text(prepared, 2, arena);
 	}
-	semel_sqlite_give(tx, &find_failed, prepared);
+	semel_sqlite_return_statement(tx, &find_failed, prepared);
 	return status;
 }
 
-semel_status semel_sqlite_dead_return_to_outbox(semel_tx tx, const struct semel_dead_entry *entry,
+semel_status semel_sqlite_dead_return_to_outbox(semel_tx tx,
+						const struct semel_dead_letter_row *entry,
 						bool discard, semel_error *error)
 {
 	struct exception exception = { .state = "due", .replay = entry->replay_count + 1 };
-	semel_status status = semel_sqlite_demand_transaction(tx, reset_failed.what, error);
+	semel_status status = semel_sqlite_require_transaction(tx, reset_failed.what, error);
 	if (status != SEMEL_OK)
 		return status;
 	struct semel_arena *arena = semel_arena_new(1024);

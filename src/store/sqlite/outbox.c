@@ -77,15 +77,15 @@ semel_status semel_sqlite_outbox_insert(semel_tx tx, const struct semel_event *e
 					semel_error *error)
 {
 	sqlite3_stmt *prepared = NULL;
-	semel_status status = semel_sqlite_demand_transaction(tx, insert_event.what, error);
+	semel_status status = semel_sqlite_require_transaction(tx, insert_event.what, error);
 	if (status != SEMEL_OK)
 		return status;
-	status = semel_sqlite_take(tx, &insert_event, &prepared, error);
+	status = semel_sqlite_borrow_statement(tx, &insert_event, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
 	status = count == 1 ? insert_one(tx, prepared, events, error)
 			    : insert_all(tx, prepared, events, count, error);
-	semel_sqlite_give(tx, &insert_event, prepared);
+	semel_sqlite_return_statement(tx, &insert_event, prepared);
 	return status;
 }
 
@@ -220,12 +220,12 @@ static semel_status read_newest(semel_tx tx, int64_t *seq_out, semel_error *erro
 {
 	sqlite3_stmt *prepared = NULL;
 	bool row = false;
-	semel_status status = semel_sqlite_take(tx, &newest_seq, &prepared, error);
+	semel_status status = semel_sqlite_borrow_statement(tx, &newest_seq, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
 	status = semel_sqlite_step(tx, &newest_seq, prepared, &row, error);
 	*seq_out = row ? sqlite3_column_int64(prepared, 0) : 0;
-	semel_sqlite_give(tx, &newest_seq, prepared);
+	semel_sqlite_return_statement(tx, &newest_seq, prepared);
 	return status;
 }
 
@@ -252,12 +252,12 @@ semel_status semel_sqlite_outbox_fetch(semel_store *store, const struct semel_le
 	semel_status status = read_newest(tx, &batch->complete_seq, error);
 	if (status != SEMEL_OK)
 		return status;
-	status = semel_sqlite_take(tx, &fetch_run, &prepared, error);
+	status = semel_sqlite_borrow_statement(tx, &fetch_run, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
 	sqlite3_bind_int64(prepared, 1, after_seq);
 	status = fill(tx, &fetch_run, prepared, batch, error);
-	semel_sqlite_give(tx, &fetch_run, prepared);
+	semel_sqlite_return_statement(tx, &fetch_run, prepared);
 	return status;
 }
 
@@ -269,12 +269,12 @@ semel_status semel_sqlite_outbox_fetch_due(semel_store *store, const struct seme
 	semel_tx tx = semel_sqlite_tx(store);
 	char now[SEMEL_TIME_SIZE];
 	sqlite3_stmt *prepared = NULL;
-	semel_status status = semel_sqlite_take(tx, &fetch_due, &prepared, error);
+	semel_status status = semel_sqlite_borrow_statement(tx, &fetch_due, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
 	semel_sqlite_bind_time(prepared, 1, now_ms, now);
 	status = fill(tx, &fetch_due, prepared, batch, error);
-	semel_sqlite_give(tx, &fetch_due, prepared);
+	semel_sqlite_return_statement(tx, &fetch_due, prepared);
 	return status;
 }
 
@@ -289,7 +289,7 @@ semel_status semel_sqlite_outbox_select(semel_store *store,
 								    : &select_all;
 	char since[SEMEL_TIME_SIZE], until[SEMEL_TIME_SIZE];
 	sqlite3_stmt *prepared = NULL;
-	semel_status status = semel_sqlite_take(tx, statement, &prepared, error);
+	semel_status status = semel_sqlite_borrow_statement(tx, statement, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
 	sqlite3_bind_int64(prepared, 1, after_seq);
@@ -301,6 +301,6 @@ semel_status semel_sqlite_outbox_select(semel_store *store,
 	if (filter->id)
 		semel_sqlite_bind_string(prepared, 7, filter->id);
 	status = fill(tx, statement, prepared, batch, error);
-	semel_sqlite_give(tx, statement, prepared);
+	semel_sqlite_return_statement(tx, statement, prepared);
 	return status;
 }

@@ -2,7 +2,7 @@
 /* What the files of the SQLite store have in common: the store itself, and how statements are run.
  *
  * A store of our own keeps its statements prepared, one per id. On a borrowed connection they are
- * kept until it is closed (engine.c); no setting is changed there.
+ * cached until it is closed (engine.c); no setting is changed there.
  *
  * What the seam asks of every SQL store: driver (the tables of functions), open (and init,
  * examine), transaction, engine (statements), outbox, mark, lease, inbox, effect, retention.
@@ -19,7 +19,7 @@
 #define SEMEL_SQLITE_SCHEMA     5 /* the newest version that this code knows */
 #define SEMEL_SQLITE_SHARED_MAX 24
 
-/* The statements of the hot paths; ONCE is never kept. */
+/* The statements of the hot paths; ONCE is never cached. */
 enum semel_sqlite_statement_id {
 	SEMEL_SQLITE_ONCE,
 	SEMEL_SQLITE_BEGIN,
@@ -40,7 +40,7 @@ enum semel_sqlite_statement_id {
 	SEMEL_SQLITE_KEY_CLAIM,
 	SEMEL_SQLITE_KEY_FIND,
 	SEMEL_SQLITE_COUNT,
-	SEMEL_SQLITE_SHARED /* of the statement layer, and often used: kept by its text */
+	SEMEL_SQLITE_SHARED /* of the statement layer, and often used: cached by its text */
 };
 
 struct semel_sqlite_statement {
@@ -85,11 +85,12 @@ static inline struct semel_sqlite_store *semel_sqlite_of(semel_store *store)
 
 /* The statement, ready to be bound; give it back after use. NO_SCHEMA when the tables of a borrowed
  * connection are missing. */
-semel_status semel_sqlite_take(semel_tx tx, const struct semel_sqlite_statement *statement,
-			       sqlite3_stmt **prepared_out, semel_error *error);
+semel_status semel_sqlite_borrow_statement(semel_tx tx,
+					   const struct semel_sqlite_statement *statement,
+					   sqlite3_stmt **prepared_out, semel_error *error);
 /* prepared may be NULL. */
-void semel_sqlite_give(semel_tx tx, const struct semel_sqlite_statement *statement,
-		       sqlite3_stmt *prepared);
+void semel_sqlite_return_statement(semel_tx tx, const struct semel_sqlite_statement *statement,
+				   sqlite3_stmt *prepared);
 /* Runs one step; *row_out: there is a row. The statement is reset if there is none, or on failure.
  */
 semel_status semel_sqlite_step(semel_tx tx, const struct semel_sqlite_statement *statement,
@@ -118,7 +119,7 @@ void semel_sqlite_copy(sqlite3_stmt *prepared, int column, char *out, size_t siz
 semel_store_tx_fn semel_sqlite_tx;
 semel_store_in_transaction_fn semel_sqlite_in_transaction;
 /* NO_TRANSACTION, naming the operation, unless one is open. */
-semel_status semel_sqlite_demand_transaction(semel_tx tx, const char *what, semel_error *error);
+semel_status semel_sqlite_require_transaction(semel_tx tx, const char *what, semel_error *error);
 semel_store_begin_fn semel_sqlite_begin;
 semel_store_commit_fn semel_sqlite_commit;
 semel_store_rollback_fn semel_sqlite_rollback;
@@ -148,7 +149,7 @@ semel_relay_leave_fn semel_sqlite_relay_leave;
 semel_outbox_arm_wakeup_fn semel_sqlite_arm_wakeup;
 semel_outbox_check_wakeup_fn semel_sqlite_check_wakeup;
 semel_lease_list_fn semel_sqlite_lease_list;
-semel_lease_take_fn semel_sqlite_lease_take;
+semel_lease_acquire_fn semel_sqlite_lease_acquire;
 semel_lease_renew_fn semel_sqlite_lease_renew;
 semel_lease_release_fn semel_sqlite_lease_release;
 /* Reads a bounded range of the lane, which is ours. *found_out: the first row at or below the low

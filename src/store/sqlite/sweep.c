@@ -52,11 +52,11 @@ static semel_status run_plain(semel_tx tx, const struct semel_sqlite_statement *
 			      semel_error *error)
 {
 	sqlite3_stmt *prepared = NULL;
-	semel_status status = semel_sqlite_take(tx, statement, &prepared, error);
+	semel_status status = semel_sqlite_borrow_statement(tx, statement, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
 	status = semel_sqlite_run(tx, statement, prepared, error);
-	semel_sqlite_give(tx, statement, prepared);
+	semel_sqlite_return_statement(tx, statement, prepared);
 	return status;
 }
 
@@ -64,12 +64,12 @@ static semel_status has_stuck(semel_tx tx, bool *any_out, semel_error *error)
 {
 	sqlite3_stmt *prepared = NULL;
 	bool row = false;
-	semel_status status = semel_sqlite_take(tx, &any_stuck, &prepared, error);
+	semel_status status = semel_sqlite_borrow_statement(tx, &any_stuck, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
 	status = semel_sqlite_step(tx, &any_stuck, prepared, &row, error);
 	*any_out = row && sqlite3_column_int(prepared, 0) != 0;
-	semel_sqlite_give(tx, &any_stuck, prepared);
+	semel_sqlite_return_statement(tx, &any_stuck, prepared);
 	return status;
 }
 
@@ -103,7 +103,7 @@ static semel_status check_below(semel_store *store, int64_t low_seq, int64_t *co
 	semel_tx tx = semel_sqlite_tx(store);
 	sqlite3_stmt *prepared = NULL;
 	bool row = false;
-	semel_status status = semel_sqlite_take(tx, &select_below, &prepared, error);
+	semel_status status = semel_sqlite_borrow_statement(tx, &select_below, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
 	sqlite3_bind_int64(prepared, 1, semel_sqlite_of(store)->sweep.after_seq);
@@ -115,7 +115,7 @@ static semel_status check_below(semel_store *store, int64_t low_seq, int64_t *co
 		semel_sqlite_of(store)->sweep.after_seq = sqlite3_column_int64(prepared, 1);
 		*found_out = sqlite3_column_int64(prepared, 2);
 	}
-	semel_sqlite_give(tx, &select_below, prepared);
+	semel_sqlite_return_statement(tx, &select_below, prepared);
 	return status;
 }
 

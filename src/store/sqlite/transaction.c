@@ -15,7 +15,7 @@ bool semel_sqlite_in_transaction(semel_tx tx)
 	return tx.native != NULL && sqlite3_get_autocommit(tx.native) == 0;
 }
 
-semel_status semel_sqlite_demand_transaction(semel_tx tx, const char *what, semel_error *error)
+semel_status semel_sqlite_require_transaction(semel_tx tx, const char *what, semel_error *error)
 {
 	if (semel_sqlite_in_transaction(tx))
 		return SEMEL_OK;
@@ -44,11 +44,11 @@ static semel_status run(semel_store *store, const struct semel_sqlite_statement 
 {
 	semel_tx tx = semel_sqlite_tx(store);
 	sqlite3_stmt *prepared = NULL;
-	semel_status status = semel_sqlite_take(tx, statement, &prepared, error);
+	semel_status status = semel_sqlite_borrow_statement(tx, statement, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
 	status = semel_sqlite_run(tx, statement, prepared, error);
-	semel_sqlite_give(tx, statement, prepared);
+	semel_sqlite_return_statement(tx, statement, prepared);
 	return status;
 }
 
@@ -56,7 +56,7 @@ static semel_status run_inside(semel_store *store, const struct semel_sqlite_sta
 			       semel_error *error)
 {
 	semel_status status =
-		semel_sqlite_demand_transaction(semel_sqlite_tx(store), statement->what, error);
+		semel_sqlite_require_transaction(semel_sqlite_tx(store), statement->what, error);
 	if (status != SEMEL_OK)
 		return status;
 	return run(store, statement, error);
@@ -105,8 +105,8 @@ semel_status semel_sqlite_savepoint(semel_store *store, semel_error *error)
 semel_status semel_sqlite_release(semel_store *store, semel_error *error)
 {
 	if (!semel_sqlite_of(store)->savepoint_open)
-		return semel_sqlite_demand_transaction(semel_sqlite_tx(store),
-						       release_savepoint.what, error);
+		return semel_sqlite_require_transaction(semel_sqlite_tx(store),
+							release_savepoint.what, error);
 	semel_sqlite_of(store)->savepoint_open = false;
 	return run_inside(store, &release_savepoint, error);
 }

@@ -368,14 +368,14 @@ static void one_address_has_half_of_the_waiting_requests(void **state)
 	for (int i = 0; i < 2; i++) {
 		client = come("192.0.2.1");
 		assert_true(
-			semel_connection_may_wait(connections, (struct MHD_Connection *)client));
+			semel_connection_can_wait(connections, (struct MHD_Connection *)client));
 		move(client, SEMEL_CONNECTION_WAITS);
 	}
 	struct client *third = come("192.0.2.1"), *other = come("192.0.2.2");
-	assert_false(semel_connection_may_wait(connections, (struct MHD_Connection *)third));
-	assert_true(semel_connection_may_wait(connections, (struct MHD_Connection *)other));
+	assert_false(semel_connection_can_wait(connections, (struct MHD_Connection *)third));
+	assert_true(semel_connection_can_wait(connections, (struct MHD_Connection *)other));
 	move(client, SEMEL_CONNECTION_SENDS);
-	assert_true(semel_connection_may_wait(connections, (struct MHD_Connection *)third));
+	assert_true(semel_connection_can_wait(connections, (struct MHD_Connection *)third));
 }
 
 static bool is_last(struct client *client)

@@ -27,7 +27,7 @@ static const char *show_event(const char *const *paths, const char *headers, con
 					   .saga_id = "saga-77",
 					   .correlation_id = "flow-88" };
 
-	assert_int_equal(semel_redaction_make(paths, &redaction, NULL), SEMEL_OK);
+	assert_int_equal(semel_redaction_new(paths, &redaction, NULL), SEMEL_OK);
 	semel_buffer_clear(&text);
 	assert_int_equal(semel_redaction_write_json(redaction, &letter, true, &text), SEMEL_OK);
 	semel_redaction_free(redaction);

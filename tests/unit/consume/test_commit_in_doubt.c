@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The store goes away in the very commit of an effect: nobody hears whether it happened. */
 #include "consume/consumer.h"
-#include "unit/world.h"
+#include "unit/fixture.h"
 
 static struct semel_store_driver sick; /* the driver, but for its commit */
 static const struct semel_store_driver *sound;
@@ -21,13 +21,13 @@ static semel_status go_away(semel_store *store, semel_error *error)
 /* In the first run the store falls sick; the consumer opens a sound one afterwards. */
 static semel_verdict handle(const semel_event *event, semel_context *context, void *user)
 {
-	struct world_reader *reader = user;
-	semel_consumer *consumer = (semel_consumer *)(uintptr_t)reader->world->poison;
+	struct fixture_reader *reader = user;
+	semel_consumer *consumer = (semel_consumer *)(uintptr_t)reader->fixture->poison;
 
-	const char *consumers = reader->world->poison;
-	reader->world->poison = NULL;
-	semel_verdict verdict = world_handle(event, context, user);
-	reader->world->poison = consumers;
+	const char *consumers = reader->fixture->poison;
+	reader->fixture->poison = NULL;
+	semel_verdict verdict = fixture_handle(event, context, user);
+	reader->fixture->poison = consumers;
 	if (!sound) {
 		sound = consumer->store->driver;
 		sick = *sound;
@@ -37,68 +37,69 @@ static semel_verdict handle(const semel_event *event, semel_context *context, vo
 	return verdict;
 }
 
-static void consume(struct world *world, bool committed, semel_consumer_options options)
+static void consume(struct fixture *fixture, bool committed, semel_consumer_options options)
 {
 	static const char *const topics[] = { "order.events", NULL };
-	struct world_reader reader = { world, "billing" };
+	struct fixture_reader reader = { fixture, "billing" };
 	semel_consumer *consumer = NULL;
 	char id[SEMEL_ID_SIZE];
 
 	sound = NULL;
 	commits = committed;
-	world_publish(world, "1", "first", id);
-	world_publish(world, "2", "second", id);
-	world_relay(world);
+	fixture_publish(fixture, "1", "first", id);
+	fixture_publish(fixture, "2", "second", id);
+	fixture_relay(fixture);
 	options.scope = "billing";
-	options.store = world->store_url;
-	options.broker = world->broker_url;
+	options.store = fixture->store_url;
+	options.broker = fixture->broker_url;
 	options.topics = topics;
-	world_ok(world, semel_consumer_open(&options, &consumer, &world->error));
-	world->poison = (const char *)consumer;
-	world_ok(world, semel_consumer_handle(consumer, handle, &reader, &world->error));
-	world_ok(world, semel_consumer_drain(consumer, WORLD_DRAIN_MS, 0, &world->error));
+	fixture_ok(fixture, semel_consumer_open(&options, &consumer, &fixture->error));
+	fixture->poison = (const char *)consumer;
+	fixture_ok(fixture, semel_consumer_handle(consumer, handle, &reader, &fixture->error));
+	fixture_ok(fixture, semel_consumer_drain(consumer, FIXTURE_DRAIN_MS, 0, &fixture->error));
 	semel_consumer_close(consumer);
 	assert_non_null(sound);
 }
 
-static void expect_each_once(struct world *world)
+static void expect_each_once(struct fixture *fixture)
 {
-	world_expect(world, "SELECT count(DISTINCT id) || ' of ' || count(*) FROM effect",
-		     "2 of 2");
-	assert_int_equal(world_letter(world).count, 0);
+	fixture_expect(fixture, "SELECT count(DISTINCT id) || ' of ' || count(*) FROM effect",
+		       "2 of 2");
+	assert_int_equal(fixture_letter(fixture).count, 0);
 }
 
 static void in_one_transaction_with_the_claim_both_ways_end_well(void **state)
 {
-	consume(world_of(state), true, (semel_consumer_options){ 0 });
-	expect_each_once(world_of(state));
+	consume(fixture_of(state), true, (semel_consumer_options){ 0 });
+	expect_each_once(fixture_of(state));
 }
 
 static void so_they_do_when_it_was_rolled_back(void **state)
 {
-	consume(world_of(state), false, (semel_consumer_options){ 0 });
-	expect_each_once(world_of(state));
+	consume(fixture_of(state), false, (semel_consumer_options){ 0 });
+	expect_each_once(fixture_of(state));
 }
 
 static void a_separate_claim_tells_that_it_was_committed(void **state)
 {
-	consume(world_of(state), true, (semel_consumer_options){ .claim = SEMEL_CLAIM_SEPARATE });
-	expect_each_once(world_of(state));
+	consume(fixture_of(state), true, (semel_consumer_options){ .claim = SEMEL_CLAIM_SEPARATE });
+	expect_each_once(fixture_of(state));
 }
 
 static void a_separate_claim_tells_that_it_was_rolled_back(void **state)
 {
-	consume(world_of(state), false, (semel_consumer_options){ .claim = SEMEL_CLAIM_SEPARATE });
-	expect_each_once(world_of(state));
+	consume(fixture_of(state), false,
+		(semel_consumer_options){ .claim = SEMEL_CLAIM_SEPARATE });
+	expect_each_once(fixture_of(state));
 }
 
 static void at_most_once_a_person_is_asked(void **state)
 {
-	struct world *world = world_of(state);
-	consume(world, false, (semel_consumer_options){ .guarantee = SEMEL_AT_MOST_ONCE });
-	world_expect(world, "SELECT count(DISTINCT id) || ' of ' || count(*) FROM effect",
-		     "1 of 1");
-	struct world_letter letter = world_letter(world);
+	struct fixture *fixture = fixture_of(state);
+	consume(fixture, false, (semel_consumer_options){ .guarantee = SEMEL_AT_MOST_ONCE });
+	fixture_expect(fixture, "SELECT count(DISTINCT id) || ' of ' || count(*) FROM effect",
+		       "1 of 1");
+	struct fixture_letter letter = fixture_letter(fixture);
 	assert_int_equal(letter.count, 1);
 	assert_non_null(strstr(letter.reason, "in doubt"));
 }
@@ -107,16 +108,16 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(
-			in_one_transaction_with_the_claim_both_ways_end_well, world_begin,
-			world_end),
-		cmocka_unit_test_setup_teardown(so_they_do_when_it_was_rolled_back, world_begin,
-						world_end),
+			in_one_transaction_with_the_claim_both_ways_end_well, fixture_begin,
+			fixture_end),
+		cmocka_unit_test_setup_teardown(so_they_do_when_it_was_rolled_back, fixture_begin,
+						fixture_end),
 		cmocka_unit_test_setup_teardown(a_separate_claim_tells_that_it_was_committed,
-						world_begin, world_end),
+						fixture_begin, fixture_end),
 		cmocka_unit_test_setup_teardown(a_separate_claim_tells_that_it_was_rolled_back,
-						world_begin, world_end),
-		cmocka_unit_test_setup_teardown(at_most_once_a_person_is_asked, world_begin,
-						world_end),
+						fixture_begin, fixture_end),
+		cmocka_unit_test_setup_teardown(at_most_once_a_person_is_asked, fixture_begin,
+						fixture_end),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Places in logs: never past what is not settled for good, and written by one reader only. */
-#include "unit/world.h"
+#include "unit/fixture.h"
 
 #include "consume/consumer.h"
 
@@ -8,7 +8,7 @@
 
 struct reader {
 	struct semel_consumer consumer;
-	struct world *world;
+	struct fixture *fixture;
 	int64_t next; /* where the offset store sent the broker to */
 };
 
@@ -19,14 +19,15 @@ static semel_status take(struct reader *reader, bool granted)
 	return offset_store->acquire(offset_store->user, TOPIC, 0, granted, &reader->next, NULL);
 }
 
-static void make_reader(struct reader *reader, struct world *world)
+static void make_reader(struct reader *reader, struct fixture *fixture)
 {
-	*reader = (struct reader){ .world = world };
+	*reader = (struct reader){ .fixture = fixture };
 	reader->consumer.env = semel_env_system();
 	reader->consumer.config.scope = SEMEL_TEXT("billing");
 	reader->consumer.config.options.lease_ms = 60000;
 	semel_owner_make(reader->consumer.env, reader->consumer.owner);
-	world_ok(world, semel_store_open(world->store_url, &reader->consumer.store, &world->error));
+	fixture_ok(fixture,
+		   semel_store_open(fixture->store_url, &reader->consumer.store, &fixture->error));
 	reader->consumer.positions = semel_positions_new(&reader->consumer);
 	assert_non_null(reader->consumer.positions);
 }
@@ -76,7 +77,7 @@ static int64_t kept(const struct reader *reader)
 {
 	const struct semel_offset_store *offset_store =
 		semel_positions_offset_store(reader->consumer.positions);
-	char *text = world_ask(reader->world, "SELECT next_offset FROM semel_position");
+	char *text = fixture_ask(reader->fixture, "SELECT next_offset FROM semel_position");
 	int64_t next = text ? atoll(text) : -2, looked = -2;
 	free(text);
 	assert_int_equal(offset_store->get(offset_store->user, "audit", TOPIC, 0, &looked, NULL),
@@ -88,7 +89,7 @@ static int64_t kept(const struct reader *reader)
 /* The offset of the event that stands in the store beside the place. */
 static int64_t anchored(const struct reader *reader)
 {
-	char *text = world_ask(reader->world, "SELECT anchor_offset FROM semel_position");
+	char *text = fixture_ask(reader->fixture, "SELECT anchor_offset FROM semel_position");
 	int64_t offset = text ? atoll(text) : -2;
 	free(text);
 	return offset;
@@ -99,7 +100,7 @@ static void the_last_event_before_a_place_is_kept_with_it(void **state)
 	struct reader reader, next;
 	struct semel_delivery named = delivery_at(21);
 	named.event.id = SEMEL_TEXT("the one");
-	make_reader(&reader, world_of(state));
+	make_reader(&reader, fixture_of(state));
 	assert_int_equal(take(&reader, false), SEMEL_OK);
 	const struct semel_offset_store *offset_store =
 		semel_positions_offset_store(reader.consumer.positions);
@@ -120,7 +121,7 @@ static void the_last_event_before_a_place_is_kept_with_it(void **state)
 	assert_int_equal(anchored(&reader), 20);
 	drop_reader(&reader);
 
-	make_reader(&next, world_of(state));
+	make_reader(&next, fixture_of(state));
 	assert_int_equal(take(&next, false), SEMEL_OK);
 	fetch(&next, 20, 20);
 	assert_int_equal(semel_positions_note_fetched(next.consumer.positions, &named, 1, NULL),
@@ -136,7 +137,7 @@ static void the_last_event_before_a_place_is_kept_with_it(void **state)
 static void a_place_stops_at_the_first_that_is_not_settled(void **state)
 {
 	struct reader reader;
-	make_reader(&reader, world_of(state));
+	make_reader(&reader, fixture_of(state));
 	assert_int_equal(take(&reader, false), SEMEL_OK);
 	assert_int_equal(reader.next, -1);
 	fetch(&reader, 10, 15);
@@ -159,7 +160,7 @@ static void a_place_stops_at_the_first_that_is_not_settled(void **state)
 static void dead_and_parked_events_are_settled_by_the_commit(void **state)
 {
 	struct reader reader;
-	make_reader(&reader, world_of(state));
+	make_reader(&reader, fixture_of(state));
 	assert_int_equal(take(&reader, false), SEMEL_OK);
 	fetch(&reader, 0, 1);
 	semel_positions_begin(reader.consumer.positions);
@@ -173,7 +174,7 @@ static void dead_and_parked_events_are_settled_by_the_commit(void **state)
 static void what_was_rolled_back_does_not_count(void **state)
 {
 	struct reader reader;
-	make_reader(&reader, world_of(state));
+	make_reader(&reader, fixture_of(state));
 	semel_store *store = reader.consumer.store;
 	assert_int_equal(take(&reader, false), SEMEL_OK);
 	fetch(&reader, 0, 3);
@@ -193,7 +194,7 @@ static void what_was_rolled_back_does_not_count(void **state)
 static void who_takes_its_own_place_again_goes_on_behind_what_is_settled(void **state)
 {
 	struct reader reader;
-	make_reader(&reader, world_of(state));
+	make_reader(&reader, fixture_of(state));
 	assert_int_equal(take(&reader, false), SEMEL_OK);
 	fetch(&reader, 0, 9);
 	settle(&reader, 1);
@@ -208,8 +209,8 @@ static void a_place_has_one_reader_until_it_lets_go(void **state)
 {
 	struct reader first, second;
 	const struct semel_offset_store *offset_store;
-	make_reader(&first, world_of(state));
-	make_reader(&second, world_of(state));
+	make_reader(&first, fixture_of(state));
+	make_reader(&second, fixture_of(state));
 	assert_int_equal(take(&first, false), SEMEL_OK);
 	assert_int_equal(take(&second, false), SEMEL_LEASE_LOST);
 	fetch(&first, 0, 4);
@@ -225,8 +226,8 @@ static void a_place_has_one_reader_until_it_lets_go(void **state)
 static void a_reader_that_was_replaced_commits_nothing(void **state)
 {
 	struct reader first, second;
-	make_reader(&first, world_of(state));
-	make_reader(&second, world_of(state));
+	make_reader(&first, fixture_of(state));
+	make_reader(&second, fixture_of(state));
 	assert_int_equal(take(&first, false), SEMEL_OK);
 	fetch(&first, 0, 4);
 	assert_int_equal(take(&second, true), SEMEL_OK); /* the broker says so */
@@ -239,7 +240,7 @@ static void a_reader_that_was_replaced_commits_nothing(void **state)
 	drop_reader(&second);
 }
 
-#define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, world_begin, world_end)
+#define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, fixture_begin, fixture_end)
 
 int main(void)
 {

@@ -3,7 +3,7 @@
 #include "consume/consumer.h"
 #include "fault/failpoint.h"
 #include "relay/relay.h"
-#include "unit/world.h"
+#include "unit/fixture.h"
 
 enum { LONG_MS = 3600000 };
 
@@ -41,83 +41,86 @@ static semel_verdict try_later(const semel_event *event, semel_context *context,
 	return *attempt < 4 ? SEMEL_RETRY : SEMEL_DONE;
 }
 
-static void relay_all(struct world *world)
+static void relay_all(struct fixture *fixture)
 {
-	semel_relay_options options = { .store = world->store_url, .broker = world->broker_url };
+	semel_relay_options options = { .store = fixture->store_url,
+					.broker = fixture->broker_url };
 	semel_relay *relay = NULL;
 	int64_t pause_ms = 0;
 	bool busy = true;
 
-	world_ok(world, semel_relay_open_in(&env, &options, &relay, &world->error));
+	fixture_ok(fixture, semel_relay_open_in(&env, &options, &relay, &fixture->error));
 	for (int i = 0; i < 10 && busy; i++)
-		world_ok(world, semel_relay_step(relay, &busy, &pause_ms, &world->error));
+		fixture_ok(fixture, semel_relay_step(relay, &busy, &pause_ms, &fixture->error));
 	semel_relay_close(relay);
-	world_expect(world, "SELECT count(*) FROM semel_outbox WHERE status = 'PUBLISHED'", "1");
+	fixture_expect(fixture, "SELECT count(*) FROM semel_outbox WHERE status = 'PUBLISHED'",
+		       "1");
 }
 
-static semel_consumer *open_consumer(struct world *world, semel_handler handler, void *user)
+static semel_consumer *open_consumer(struct fixture *fixture, semel_handler handler, void *user)
 {
 	static const char *const topics[] = { "order.events", NULL };
-	semel_consumer_options options = { .store = world->store_url,
-					   .broker = world->broker_url,
+	semel_consumer_options options = { .store = fixture->store_url,
+					   .broker = fixture->broker_url,
 					   .scope = "billing",
 					   .topics = topics,
 					   .first_delay_ms = LONG_MS,
 					   .delay_max_ms = LONG_MS };
 	semel_consumer *consumer = NULL;
 
-	world_ok(world, semel_consumer_open_in(&env, &options, &consumer, &world->error));
-	world_ok(world, semel_consumer_handle(consumer, handler, user, &world->error));
-	world_ok(world, semel_consumer_prepare(consumer, 0, &world->error));
+	fixture_ok(fixture, semel_consumer_open_in(&env, &options, &consumer, &fixture->error));
+	fixture_ok(fixture, semel_consumer_handle(consumer, handler, user, &fixture->error));
+	fixture_ok(fixture, semel_consumer_prepare(consumer, 0, &fixture->error));
 	return consumer;
 }
 
-static void step_until_idle(struct world *world, semel_consumer *consumer)
+static void step_until_idle(struct fixture *fixture, semel_consumer *consumer)
 {
 	int64_t pause_ms = 0;
 	bool busy = true;
 
 	for (int i = 0; busy; i++) {
 		assert_true(i < 20);
-		world_ok(world, semel_consumer_step(consumer, &busy, &pause_ms, &world->error));
+		fixture_ok(fixture,
+			   semel_consumer_step(consumer, &busy, &pause_ms, &fixture->error));
 	}
 }
 
 static void an_hour_of_delays_passes_in_a_moment(void **state)
 {
-	struct world *world = world_of(state);
+	struct fixture *fixture = fixture_of(state);
 	char id[SEMEL_ID_SIZE];
 	uint32_t attempt = 0;
 
 	clock_ms = semel_now_ms(semel_env_system());
-	world_publish(world, "o-1", "a", id);
-	relay_all(world);
-	semel_consumer *consumer = open_consumer(world, try_later, &attempt);
-	step_until_idle(world, consumer);
+	fixture_publish(fixture, "o-1", "a", id);
+	relay_all(fixture);
+	semel_consumer *consumer = open_consumer(fixture, try_later, &attempt);
+	step_until_idle(fixture, consumer);
 	assert_int_equal(attempt, 2); /* at once, as often as that is allowed */
 	pass_time(NULL, LONG_MS);
-	step_until_idle(world, consumer);
+	step_until_idle(fixture, consumer);
 	assert_int_equal(attempt, 3);
 	pass_time(NULL, 2 * (int64_t)LONG_MS);
-	step_until_idle(world, consumer);
+	step_until_idle(fixture, consumer);
 	assert_int_equal(attempt, 4);
-	world_expect(world, "SELECT count(*) FROM semel_inbox WHERE status = 'PROCESSED'", "1");
+	fixture_expect(fixture, "SELECT count(*) FROM semel_inbox WHERE status = 'PROCESSED'", "1");
 	semel_consumer_close(consumer);
 }
 
 static void a_second_handler_is_refused_and_the_first_one_stays(void **state)
 {
-	struct world *world = world_of(state);
+	struct fixture *fixture = fixture_of(state);
 	char id[SEMEL_ID_SIZE];
 	uint32_t attempt = 0, other = 0;
 
 	clock_ms = semel_now_ms(semel_env_system());
-	world_publish(world, "o-1", "a", id);
-	relay_all(world);
-	semel_consumer *consumer = open_consumer(world, try_later, &attempt);
-	assert_int_equal(semel_consumer_handle(consumer, try_later, &other, &world->error),
+	fixture_publish(fixture, "o-1", "a", id);
+	relay_all(fixture);
+	semel_consumer *consumer = open_consumer(fixture, try_later, &attempt);
+	assert_int_equal(semel_consumer_handle(consumer, try_later, &other, &fixture->error),
 			 SEMEL_INVALID);
-	step_until_idle(world, consumer);
+	step_until_idle(fixture, consumer);
 	assert_int_equal(attempt, 2);
 	assert_int_equal(other, 0);
 	semel_consumer_close(consumer);
@@ -132,17 +135,17 @@ static void note_point(enum semel_failpoint point, void *user)
 
 static void whoever_watches_the_failpoints_is_told_of_every_hit(void **state)
 {
-	struct world *world = world_of(state);
+	struct fixture *fixture = fixture_of(state);
 	bool seen[SEMEL_FP_COUNT] = { 0 };
 	char id[SEMEL_ID_SIZE];
 	uint32_t attempt = 0;
 
 	clock_ms = semel_now_ms(semel_env_system());
 	semel_failpoints_watch(note_point, seen);
-	world_publish(world, "o-1", "a", id);
-	relay_all(world);
-	semel_consumer *consumer = open_consumer(world, try_later, &attempt);
-	step_until_idle(world, consumer);
+	fixture_publish(fixture, "o-1", "a", id);
+	relay_all(fixture);
+	semel_consumer *consumer = open_consumer(fixture, try_later, &attempt);
+	step_until_idle(fixture, consumer);
 	semel_consumer_close(consumer);
 	semel_failpoints_watch(NULL, NULL);
 	assert_true(seen[SEMEL_FP_RELAY_AFTER_MARK]);
@@ -154,12 +157,12 @@ static void whoever_watches_the_failpoints_is_told_of_every_hit(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(an_hour_of_delays_passes_in_a_moment, world_begin,
-						world_end),
+		cmocka_unit_test_setup_teardown(an_hour_of_delays_passes_in_a_moment, fixture_begin,
+						fixture_end),
 		cmocka_unit_test_setup_teardown(a_second_handler_is_refused_and_the_first_one_stays,
-						world_begin, world_end),
+						fixture_begin, fixture_end),
 		cmocka_unit_test_setup_teardown(whoever_watches_the_failpoints_is_told_of_every_hit,
-						world_begin, world_end),
+						fixture_begin, fixture_end),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -57,8 +57,8 @@ static void a_library_writes_warnings_only(void **state)
 	(void)state;
 	unsetenv("SEMEL_LOG");
 	unsetenv("SEMEL_LOG_LEVEL");
-	assert_false(semel_log_enabled(SEMEL_LOG_INFO));
-	assert_true(semel_log_enabled(SEMEL_LOG_WARN));
+	assert_false(semel_log_is_enabled(SEMEL_LOG_INFO));
+	assert_true(semel_log_is_enabled(SEMEL_LOG_WARN));
 }
 
 static void json_has_every_field_under_its_name(void **state)
@@ -174,7 +174,7 @@ static void the_level_holds_back_what_is_below_it(void **state)
 	catch_stderr();
 	semel_logf(SEMEL_LOG_DEBUG, "number %d", 7);
 	assert_non_null(strstr(release_stderr(), "\"level\":\"debug\",\"msg\":\"number 7\"}\n"));
-	assert_true(semel_log_enabled(SEMEL_LOG_DEBUG));
+	assert_true(semel_log_is_enabled(SEMEL_LOG_DEBUG));
 }
 
 static void invalid_settings_are_reported_with_the_choices(void **state)
@@ -189,8 +189,8 @@ static void invalid_settings_are_reported_with_the_choices(void **state)
 	assert_int_equal(semel_log_setup(SEMEL_LOG_INFO, &error), SEMEL_CONFIG);
 	assert_non_null(strstr(error.text, "SEMEL_LOG_LEVEL=loud"));
 	assert_non_null(strstr(error.text, "debug"));
-	assert_true(semel_log_enabled(SEMEL_LOG_INFO));
-	assert_false(semel_log_enabled(SEMEL_LOG_DEBUG));
+	assert_true(semel_log_is_enabled(SEMEL_LOG_INFO));
+	assert_false(semel_log_is_enabled(SEMEL_LOG_DEBUG));
 }
 
 static int count_of(const char *text, const char *part)

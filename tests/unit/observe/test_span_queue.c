@@ -59,7 +59,7 @@ static void what_a_full_queue_has_no_room_for_is_dropped_and_counted(void **stat
 	const unsigned all = BATCH + QUEUE + 1;
 	be_alone();
 	int silent = listen_in_silence();
-	assert_true(semel_spans_enabled());
+	assert_true(semel_spans_are_enabled());
 	assert_int_equal(semel_spans_dropped(), 0);
 	end_spans(all);
 	assert_in_range(semel_spans_dropped(), 1, all);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Retention forgets in the right order, and refuses settings under which a replay could double. */
 #include "proof/retention.h"
-#include "unit/world.h"
+#include "unit/fixture.h"
 
 #define DAY_MS ((int64_t)24 * 3600 * 1000)
 
@@ -15,29 +15,30 @@ static int64_t shifted_now_ms(void *user)
 }
 
 /* Prunes as if so many days had passed. */
-static struct semel_retention_counts prune_after(struct world *world, int64_t days, bool dry_run)
+static struct semel_retention_counts prune_after(struct fixture *fixture, int64_t days,
+						 bool dry_run)
 {
 	int64_t shift_ms = days * DAY_MS;
 	struct semel_env env = *semel_env_system();
 	env.now_ms = shifted_now_ms;
 	env.user = &shift_ms;
 	struct semel_retention_plan plan = {
-		.store = world->store, .env = &env, .ages = usual, .dry_run = dry_run
+		.store = fixture->store, .env = &env, .ages = usual, .dry_run = dry_run
 	};
-	world_ok(world, semel_broker_open(world->broker_url, semel_env_system(), 1, &plan.broker,
-					  &world->error));
+	fixture_ok(fixture, semel_broker_open(fixture->broker_url, semel_env_system(), 1,
+					      &plan.broker, &fixture->error));
 	struct semel_retention_counts counts;
-	world_ok(world, semel_retention_run(&plan, &counts, &world->error));
+	fixture_ok(fixture, semel_retention_run(&plan, &counts, &fixture->error));
 	semel_broker_close(plan.broker);
 	return counts;
 }
 
-static void publish_and_consume(struct world *world)
+static void publish_and_consume(struct fixture *fixture)
 {
-	world_publish(world, "1", "first", NULL);
-	world_publish(world, "2", "second", NULL);
-	world_relay(world);
-	world_consume(world, "billing");
+	fixture_publish(fixture, "1", "first", NULL);
+	fixture_publish(fixture, "2", "second", NULL);
+	fixture_relay(fixture);
+	fixture_consume(fixture, "billing");
 }
 
 static void an_inbox_that_forgets_first_is_refused_with_both_numbers(void **state)
@@ -59,9 +60,9 @@ static void an_inbox_that_forgets_first_is_refused_with_both_numbers(void **stat
 
 static void what_is_young_stays(void **state)
 {
-	struct world *world = world_of(state);
-	publish_and_consume(world);
-	struct semel_retention_counts counts = prune_after(world, 13, false);
+	struct fixture *fixture = fixture_of(state);
+	publish_and_consume(fixture);
+	struct semel_retention_counts counts = prune_after(fixture, 13, false);
 	assert_int_equal(counts.rows.outbox, 0);
 	assert_int_equal(counts.rows.inbox, 0);
 	assert_int_equal(counts.broker, 0);
@@ -69,96 +70,96 @@ static void what_is_young_stays(void **state)
 
 static void the_outbox_and_the_brokers_log_go_before_the_inbox(void **state)
 {
-	struct world *world = world_of(state);
-	publish_and_consume(world);
-	struct semel_retention_counts counts = prune_after(world, 15, false);
+	struct fixture *fixture = fixture_of(state);
+	publish_and_consume(fixture);
+	struct semel_retention_counts counts = prune_after(fixture, 15, false);
 	assert_int_equal(counts.rows.outbox, 2);
 	assert_int_equal(counts.broker, 2);
 	assert_int_equal(counts.rows.inbox, 0);
-	counts = prune_after(world, 45, false);
+	counts = prune_after(fixture, 45, false);
 	assert_int_equal(counts.rows.inbox, 2);
-	world_expect(world, "SELECT count(*) FROM semel_inbox", "0");
+	fixture_expect(fixture, "SELECT count(*) FROM semel_inbox", "0");
 }
 
 static void a_dry_run_counts_and_removes_nothing(void **state)
 {
-	struct world *world = world_of(state);
-	publish_and_consume(world);
-	struct semel_retention_counts counts = prune_after(world, 45, true);
+	struct fixture *fixture = fixture_of(state);
+	publish_and_consume(fixture);
+	struct semel_retention_counts counts = prune_after(fixture, 45, true);
 	assert_int_equal(counts.rows.outbox, 2);
 	assert_int_equal(counts.rows.inbox, 2);
 	assert_int_equal(counts.broker, 2);
-	world_expect(world, "SELECT count(*) FROM semel_outbox", "2");
-	world_expect(world, "SELECT count(*) FROM semel_inbox", "2");
+	fixture_expect(fixture, "SELECT count(*) FROM semel_outbox", "2");
+	fixture_expect(fixture, "SELECT count(*) FROM semel_inbox", "2");
 }
 
 static void what_was_not_delivered_never_goes(void **state)
 {
-	struct world *world = world_of(state);
-	publish_and_consume(world);
-	world_publish(world, "3", "waits", NULL);
-	prune_after(world, 400, false);
-	world_expect(world, "SELECT count(*) FROM semel_outbox", "1");
+	struct fixture *fixture = fixture_of(state);
+	publish_and_consume(fixture);
+	fixture_publish(fixture, "3", "waits", NULL);
+	prune_after(fixture, 400, false);
+	fixture_expect(fixture, "SELECT count(*) FROM semel_outbox", "1");
 }
 
 static void a_dead_letter_with_followers_stays(void **state)
 {
-	struct world *world = world_of(state);
-	world->poison = "bad";
-	world_publish(world, "1", "bad", NULL);
-	world_publish(world, "1", "follower", NULL);
-	world_publish(world, "2", "bad too", NULL);
-	world_relay(world);
-	world_consume(world, "billing");
-	struct semel_retention_counts counts = prune_after(world, 8, false);
+	struct fixture *fixture = fixture_of(state);
+	fixture->poison = "bad";
+	fixture_publish(fixture, "1", "bad", NULL);
+	fixture_publish(fixture, "1", "follower", NULL);
+	fixture_publish(fixture, "2", "bad too", NULL);
+	fixture_relay(fixture);
+	fixture_consume(fixture, "billing");
+	struct semel_retention_counts counts = prune_after(fixture, 8, false);
 	assert_int_equal(counts.rows.dead, 1);
-	struct world_letter letter = world_letter(world);
+	struct fixture_letter letter = fixture_letter(fixture);
 	assert_int_equal(letter.count, 1);
 	assert_int_equal(letter.parked, 1);
 }
 
 static void a_forgotten_dead_letter_is_remembered_as_given_up(void **state)
 {
-	struct world *world = world_of(state);
-	world->poison = "bad";
-	world_publish(world, "1", "bad", NULL);
-	world_relay(world);
-	world_consume(world, "billing");
-	prune_after(world, 8, false);
-	assert_int_equal(world_letter(world).count, 0);
-	world_expect(world, "SELECT status || ' ' || error_code FROM semel_inbox",
-		     "FAILED dead-letter-pruned");
-	world_expect(world,
-		     "SELECT count(*) FROM semel_inbox WHERE week_start = "
-		     "(SELECT date(created_at, 'weekday 0', '-6 days') FROM semel_outbox)",
-		     "1");
+	struct fixture *fixture = fixture_of(state);
+	fixture->poison = "bad";
+	fixture_publish(fixture, "1", "bad", NULL);
+	fixture_relay(fixture);
+	fixture_consume(fixture, "billing");
+	prune_after(fixture, 8, false);
+	assert_int_equal(fixture_letter(fixture).count, 0);
+	fixture_expect(fixture, "SELECT status || ' ' || error_code FROM semel_inbox",
+		       "FAILED dead-letter-pruned");
+	fixture_expect(fixture,
+		       "SELECT count(*) FROM semel_inbox WHERE week_start = "
+		       "(SELECT date(created_at, 'weekday 0', '-6 days') FROM semel_outbox)",
+		       "1");
 }
 
 static void a_forgotten_failure_of_the_relay_goes_with_the_outbox(void **state)
 {
-	struct world *world = world_of(state);
-	world_publish(world, "1", "first", NULL);
-	world_give_up_first_row(world);
-	prune_after(world, 8, false);
-	world_expect(world, "SELECT count(*) FROM semel_outbox", "1");
-	prune_after(world, 15, false);
-	world_expect(world, "SELECT count(*) FROM semel_outbox", "0");
+	struct fixture *fixture = fixture_of(state);
+	fixture_publish(fixture, "1", "first", NULL);
+	fixture_give_up_first_row(fixture);
+	prune_after(fixture, 8, false);
+	fixture_expect(fixture, "SELECT count(*) FROM semel_outbox", "1");
+	prune_after(fixture, 15, false);
+	fixture_expect(fixture, "SELECT count(*) FROM semel_outbox", "0");
 }
 
 static void a_notified_wakeup_stops(void **state)
 {
-	struct world *world = world_of(state);
-	struct semel_retention_plan plan = { .store = world->store,
+	struct fixture *fixture = fixture_of(state);
+	struct semel_retention_plan plan = { .store = fixture->store,
 					     .env = semel_env_system(),
 					     .ages = usual };
 	struct semel_retention_counts counts;
-	world_ok(world, semel_wake_new(&plan.wake, &world->error));
+	fixture_ok(fixture, semel_wake_new(&plan.wake, &fixture->error));
 	semel_wake_notify(plan.wake);
-	assert_int_equal(semel_retention_run(&plan, &counts, &world->error), SEMEL_STOPPED);
+	assert_int_equal(semel_retention_run(&plan, &counts, &fixture->error), SEMEL_STOPPED);
 	semel_wake_free(plan.wake);
 }
 
-#define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, world_begin, world_end)
+#define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, fixture_begin, fixture_end)
 
 int main(void)
 {

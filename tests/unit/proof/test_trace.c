@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The life of one event, told in order. */
 #include "proof/trace.h"
-#include "unit/world.h"
+#include "unit/fixture.h"
 
 struct story {
 	struct semel_arena *arena;
 	struct semel_trace trace;
 };
 
-static semel_status tell(struct world *world, const char *event_id, struct story *story)
+static semel_status tell(struct fixture *fixture, const char *event_id, struct story *story)
 {
-	semel_store *stores[] = { world->store, world->store };
+	semel_store *stores[] = { fixture->store, fixture->store };
 	struct semel_trace_plan plan = { .stores = stores,
 					 .store_count = 2,
-					 .broker_url = world->broker_url,
+					 .broker_url = fixture->broker_url,
 					 .env = semel_env_system() };
 	story->arena = semel_arena_new(4096);
-	return semel_trace_run(&plan, event_id, story->arena, &story->trace, &world->error);
+	return semel_trace_run(&plan, event_id, story->arena, &story->trace, &fixture->error);
 }
 
 /* Where the entry stands in the story, or -1. */
@@ -34,13 +34,13 @@ static int place_of(const struct story *story, const char *what, const char *sco
 
 static void a_delivered_event_was_committed_published_and_processed(void **state)
 {
-	struct world *world = world_of(state);
+	struct fixture *fixture = fixture_of(state);
 	char id[SEMEL_ID_SIZE];
-	world_publish(world, "1", "word", id);
-	world_relay(world);
-	world_consume(world, "billing");
+	fixture_publish(fixture, "1", "word", id);
+	fixture_relay(fixture);
+	fixture_consume(fixture, "billing");
 	struct story story;
-	world_ok(world, tell(world, id, &story));
+	fixture_ok(fixture, tell(fixture, id, &story));
 	int committed = place_of(&story, "committed", NULL);
 	int published = place_of(&story, "published", NULL);
 	int processed = place_of(&story, "processed", "billing");
@@ -54,42 +54,43 @@ static void a_delivered_event_was_committed_published_and_processed(void **state
 
 static void two_urls_of_one_database_give_every_entry_once(void **state)
 {
-	struct world *world = world_of(state);
+	struct fixture *fixture = fixture_of(state);
 	char id[SEMEL_ID_SIZE];
-	world_publish(world, "1", "word", id);
+	fixture_publish(fixture, "1", "word", id);
 	struct story story;
-	world_ok(world, tell(world, id, &story));
+	fixture_ok(fixture, tell(fixture, id, &story));
 	assert_int_equal(story.trace.count, 1);
 	semel_arena_free(story.arena);
 }
 
 static void what_is_on_its_way_waits_at_the_broker(void **state)
 {
-	struct world *world = world_of(state);
+	struct fixture *fixture = fixture_of(state);
 	char id[SEMEL_ID_SIZE];
-	world_consume(world, "billing");
-	world_publish(world, "1", "word", id);
-	world_relay(world);
+	fixture_consume(fixture, "billing");
+	fixture_publish(fixture, "1", "word", id);
+	fixture_relay(fixture);
 	struct story story;
-	world_ok(world, tell(world, id, &story));
+	fixture_ok(fixture, tell(fixture, id, &story));
 	assert_true(place_of(&story, "waiting", "billing") > 0);
 	semel_arena_free(story.arena);
 }
 
 static void a_dead_letter_and_its_replay_are_traced(void **state)
 {
-	struct world *world = world_of(state);
+	struct fixture *fixture = fixture_of(state);
 	char id[SEMEL_ID_SIZE];
-	world->poison = "bad";
-	world_publish(world, "1", "bad", id);
-	world_relay(world);
-	world_consume(world, "billing");
-	world->poison = NULL;
-	world_ok(world, semel_dead_letter_replay(world->store, world->broker_url,
-						 world_letter(world).entry_id, &world->error));
-	world_consume(world, "billing");
+	fixture->poison = "bad";
+	fixture_publish(fixture, "1", "bad", id);
+	fixture_relay(fixture);
+	fixture_consume(fixture, "billing");
+	fixture->poison = NULL;
+	fixture_ok(fixture,
+		   semel_dead_letter_replay(fixture->store, fixture->broker_url,
+					    fixture_letter(fixture).entry_id, &fixture->error));
+	fixture_consume(fixture, "billing");
 	struct story story;
-	world_ok(world, tell(world, id, &story));
+	fixture_ok(fixture, tell(fixture, id, &story));
 	int dead = place_of(&story, "dead-lettered", "billing");
 	int replayed = place_of(&story, "replayed", "billing");
 	assert_true(dead > 0);
@@ -100,14 +101,14 @@ static void a_dead_letter_and_its_replay_are_traced(void **state)
 
 static void an_unknown_event_is_not_found(void **state)
 {
-	struct world *world = world_of(state);
+	struct fixture *fixture = fixture_of(state);
 	struct story story;
-	assert_int_equal(tell(world, "01930b5e-7c1a-7d10-8a3e-5f0a3c9d2b41", &story),
+	assert_int_equal(tell(fixture, "01930b5e-7c1a-7d10-8a3e-5f0a3c9d2b41", &story),
 			 SEMEL_NOT_FOUND);
 	semel_arena_free(story.arena);
 }
 
-#define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, world_begin, world_end)
+#define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, fixture_begin, fixture_end)
 
 int main(void)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Verify finds what is missing, doubled or orphaned, and nothing else. */
 #include "proof/verify.h"
-#include "unit/world.h"
+#include "unit/fixture.h"
 
 struct trial {
 	struct semel_verify_plan plan;
@@ -11,37 +11,38 @@ struct trial {
 
 static struct trial trial; /* the last one; its arena lives until the next */
 
-static struct semel_verify_report *verify_scopes(struct world *world, const char *const *scopes)
+static struct semel_verify_report *verify_scopes(struct fixture *fixture, const char *const *scopes)
 {
-	semel_store *stores[] = { world->store };
+	semel_store *stores[] = { fixture->store };
 	semel_arena_free(trial.arena);
 	trial.arena = semel_arena_new(65536);
-	trial.plan = (struct semel_verify_plan){ .producer = world->store,
+	trial.plan = (struct semel_verify_plan){ .producer = fixture->store,
 						 .consumers = stores,
 						 .consumer_count = 1,
-						 .broker_url = world->broker_url,
+						 .broker_url = fixture->broker_url,
 						 .scopes = scopes,
 						 .env = semel_env_system() };
-	world_ok(world, semel_verify_run(&trial.plan, trial.arena, &trial.report, &world->error));
+	fixture_ok(fixture,
+		   semel_verify_run(&trial.plan, trial.arena, &trial.report, &fixture->error));
 	return &trial.report;
 }
 
-static struct semel_verify_report *verify(struct world *world)
+static struct semel_verify_report *verify(struct fixture *fixture)
 {
-	return verify_scopes(world, NULL);
+	return verify_scopes(fixture, NULL);
 }
 
-static void publish_three(struct world *world)
+static void publish_three(struct fixture *fixture)
 {
-	world_publish(world, "1", "first", NULL);
-	world_publish(world, "2", "second", NULL);
-	world_publish(world, "1", "third", NULL);
-	world_relay(world);
+	fixture_publish(fixture, "1", "first", NULL);
+	fixture_publish(fixture, "2", "second", NULL);
+	fixture_publish(fixture, "1", "third", NULL);
+	fixture_relay(fixture);
 }
 
 static void an_untouched_store_is_clean(void **state)
 {
-	struct semel_verify_report *report = verify(world_of(state));
+	struct semel_verify_report *report = verify(fixture_of(state));
 	assert_true(semel_verify_is_clean(report));
 	assert_int_equal(report->committed, 0);
 	assert_int_equal(report->scope_count, 0);
@@ -49,11 +50,11 @@ static void an_untouched_store_is_clean(void **state)
 
 static void everything_processed_is_clean(void **state)
 {
-	struct world *world = world_of(state);
-	publish_three(world);
-	world_consume(world, "billing");
-	world_consume(world, "audit");
-	struct semel_verify_report *report = verify(world);
+	struct fixture *fixture = fixture_of(state);
+	publish_three(fixture);
+	fixture_consume(fixture, "billing");
+	fixture_consume(fixture, "audit");
+	struct semel_verify_report *report = verify(fixture);
 	assert_true(semel_verify_is_clean(report));
 	assert_int_equal(report->committed, 3);
 	assert_int_equal(report->published, 3);
@@ -64,11 +65,11 @@ static void everything_processed_is_clean(void **state)
 
 static void what_is_not_published_yet_waits(void **state)
 {
-	struct world *world = world_of(state);
-	publish_three(world);
-	world_consume(world, "billing");
-	world_publish(world, "3", "fourth", NULL);
-	struct semel_verify_report *report = verify(world);
+	struct fixture *fixture = fixture_of(state);
+	publish_three(fixture);
+	fixture_consume(fixture, "billing");
+	fixture_publish(fixture, "3", "fourth", NULL);
+	struct semel_verify_report *report = verify(fixture);
 	assert_false(semel_verify_is_clean(report));
 	assert_int_equal(report->unpublished, 1);
 	assert_int_equal(report->scopes[0].waiting, 1);
@@ -77,12 +78,12 @@ static void what_is_not_published_yet_waits(void **state)
 
 static void what_is_at_the_broker_waits(void **state)
 {
-	struct world *world = world_of(state);
-	publish_three(world);
-	world_consume(world, "billing");
-	world_publish(world, "3", "fourth", NULL);
-	world_relay(world);
-	struct semel_verify_report *report = verify(world);
+	struct fixture *fixture = fixture_of(state);
+	publish_three(fixture);
+	fixture_consume(fixture, "billing");
+	fixture_publish(fixture, "3", "fourth", NULL);
+	fixture_relay(fixture);
+	struct semel_verify_report *report = verify(fixture);
 	assert_false(semel_verify_is_clean(report));
 	assert_int_equal(report->scopes[0].waiting, 1);
 	assert_int_equal(report->scopes[0].missing.count, 0);
@@ -90,16 +91,16 @@ static void what_is_at_the_broker_waits(void **state)
 
 static void an_event_without_a_trace_in_its_scope_is_missing(void **state)
 {
-	struct world *world = world_of(state);
+	struct fixture *fixture = fixture_of(state);
 	char id[SEMEL_ID_SIZE];
-	publish_three(world);
-	world_publish(world, "3", "fourth", id);
-	world_relay(world);
-	world_consume(world, "billing");
+	publish_three(fixture);
+	fixture_publish(fixture, "3", "fourth", id);
+	fixture_relay(fixture);
+	fixture_consume(fixture, "billing");
 	char sql[128];
 	snprintf(sql, sizeof(sql), "DELETE FROM semel_inbox WHERE event_id = '%s'", id);
-	world_sql(world, sql);
-	struct semel_verify_report *report = verify(world);
+	fixture_sql(fixture, sql);
+	struct semel_verify_report *report = verify(fixture);
 	assert_false(semel_verify_is_clean(report));
 	assert_int_equal(report->scopes[0].missing.count, 1);
 	assert_string_equal(report->scopes[0].missing.ids[0].data, id);
@@ -108,52 +109,52 @@ static void an_event_without_a_trace_in_its_scope_is_missing(void **state)
 
 static void very_many_missing_events_are_counted_and_some_are_listed(void **state)
 {
-	struct world *world = world_of(state);
+	struct fixture *fixture = fixture_of(state);
 	for (int i = 0; i < 150; i++)
-		world_publish(world, "1", "word", NULL);
-	world_relay(world);
-	world_consume(world, "billing");
-	world_sql(world, "DELETE FROM semel_inbox");
-	struct semel_verify_report *report = verify(world);
+		fixture_publish(fixture, "1", "word", NULL);
+	fixture_relay(fixture);
+	fixture_consume(fixture, "billing");
+	fixture_sql(fixture, "DELETE FROM semel_inbox");
+	struct semel_verify_report *report = verify(fixture);
 	assert_int_equal(report->scopes[0].missing.count, 150);
 	for (int i = 0; i < SEMEL_VERIFY_SAMPLES; i++)
 		assert_int_equal(report->scopes[0].missing.ids[i].length, 36);
 }
 
 /* One is processed, and 150 are at the broker. */
-static void leave_very_many_waiting(struct world *world)
+static void leave_very_many_waiting(struct fixture *fixture)
 {
-	world_publish(world, "1", "word", NULL);
-	world_relay(world);
-	world_consume(world, "billing");
+	fixture_publish(fixture, "1", "word", NULL);
+	fixture_relay(fixture);
+	fixture_consume(fixture, "billing");
 	for (int i = 0; i < 150; i++)
-		world_publish(world, "1", "word", NULL);
-	world_relay(world);
+		fixture_publish(fixture, "1", "word", NULL);
+	fixture_relay(fixture);
 }
 
 static void very_many_waiting_events_are_not_missing(void **state)
 {
-	struct world *world = world_of(state);
-	leave_very_many_waiting(world);
-	struct semel_verify_report *report = verify(world);
+	struct fixture *fixture = fixture_of(state);
+	leave_very_many_waiting(fixture);
+	struct semel_verify_report *report = verify(fixture);
 	assert_int_equal(report->scopes[0].missing.count, 0);
 	assert_int_equal(report->scopes[0].waiting, 150);
 }
 
 /* A consumer is quicker than verify, between its questions to the broker: when the backlog is about
  * to be counted, it takes some. */
-static struct world *meanwhile;
+static struct fixture *meanwhile;
 
 static int before_statement(unsigned kind, void *user, void *statement, void *text)
 {
-	struct world *world = meanwhile;
+	struct fixture *fixture = meanwhile;
 	(void)kind;
 	(void)user;
 	(void)statement;
-	if (!world || !strstr(text, "p.appended - coalesce(s.settled"))
+	if (!fixture || !strstr(text, "p.appended - coalesce(s.settled"))
 		return 0;
 	meanwhile = NULL;
-	world_consume_some(world, (semel_consumer_options){ .scope = "billing" }, 60);
+	fixture_consume_some(fixture, (semel_consumer_options){ .scope = "billing" }, 60);
 	return 0;
 }
 
@@ -166,11 +167,11 @@ static int watch_statements(sqlite3 *database, char **text, const void *api)
 
 static void what_is_settled_while_the_broker_is_asked_is_not_missing(void **state)
 {
-	struct world *world = world_of(state);
-	leave_very_many_waiting(world);
+	struct fixture *fixture = fixture_of(state);
+	leave_very_many_waiting(fixture);
 	sqlite3_auto_extension((void (*)(void))watch_statements);
-	meanwhile = world;
-	struct semel_verify_report *report = verify(world);
+	meanwhile = fixture;
+	struct semel_verify_report *report = verify(fixture);
 	sqlite3_cancel_auto_extension((void (*)(void))watch_statements);
 	assert_null(meanwhile);
 	assert_int_equal(report->scopes[0].processed, 61);
@@ -180,13 +181,14 @@ static void what_is_settled_while_the_broker_is_asked_is_not_missing(void **stat
 
 static void a_claim_without_an_event_is_orphaned(void **state)
 {
-	struct world *world = world_of(state);
-	publish_three(world);
-	world_consume(world, "billing");
-	world_sql(world, "INSERT INTO semel_inbox (scope, event_id, week_start, status, "
-			 "first_seen_at, processed_at, topic) SELECT scope, 'ghost', week_start, "
-			 "status, first_seen_at, processed_at, topic FROM semel_inbox LIMIT 1");
-	struct semel_verify_report *report = verify(world);
+	struct fixture *fixture = fixture_of(state);
+	publish_three(fixture);
+	fixture_consume(fixture, "billing");
+	fixture_sql(fixture,
+		    "INSERT INTO semel_inbox (scope, event_id, week_start, status, "
+		    "first_seen_at, processed_at, topic) SELECT scope, 'ghost', week_start, "
+		    "status, first_seen_at, processed_at, topic FROM semel_inbox LIMIT 1");
+	struct semel_verify_report *report = verify(fixture);
 	assert_false(semel_verify_is_clean(report));
 	assert_int_equal(report->scopes[0].orphaned.count, 1);
 	assert_string_equal(report->scopes[0].orphaned.ids[0].data, "ghost");
@@ -194,28 +196,29 @@ static void a_claim_without_an_event_is_orphaned(void **state)
 
 static void a_claim_of_another_producers_topic_is_only_foreign(void **state)
 {
-	struct world *world = world_of(state);
-	publish_three(world);
-	world_consume(world, "billing");
-	world_sql(world, "INSERT INTO semel_inbox (scope, event_id, week_start, status, "
-			 "first_seen_at, processed_at, topic) SELECT scope, 'theirs', week_start, "
-			 "status, first_seen_at, processed_at, 'other.events' FROM semel_inbox "
-			 "LIMIT 1");
-	struct semel_verify_report *report = verify(world);
+	struct fixture *fixture = fixture_of(state);
+	publish_three(fixture);
+	fixture_consume(fixture, "billing");
+	fixture_sql(fixture,
+		    "INSERT INTO semel_inbox (scope, event_id, week_start, status, "
+		    "first_seen_at, processed_at, topic) SELECT scope, 'theirs', week_start, "
+		    "status, first_seen_at, processed_at, 'other.events' FROM semel_inbox "
+		    "LIMIT 1");
+	struct semel_verify_report *report = verify(fixture);
 	assert_true(semel_verify_is_clean(report));
 	assert_int_equal(report->scopes[0].foreign, 1);
 }
 
 static void an_id_claimed_in_two_weeks_is_doubled(void **state)
 {
-	struct world *world = world_of(state);
-	publish_three(world);
-	world_consume(world, "billing");
-	world_sql(world,
-		  "INSERT INTO semel_inbox (scope, event_id, week_start, status, "
-		  "first_seen_at, processed_at, topic) SELECT scope, event_id, '1970-01-05', "
-		  "status, first_seen_at, processed_at, topic FROM semel_inbox LIMIT 1");
-	struct semel_verify_report *report = verify(world);
+	struct fixture *fixture = fixture_of(state);
+	publish_three(fixture);
+	fixture_consume(fixture, "billing");
+	fixture_sql(fixture,
+		    "INSERT INTO semel_inbox (scope, event_id, week_start, status, "
+		    "first_seen_at, processed_at, topic) SELECT scope, event_id, '1970-01-05', "
+		    "status, first_seen_at, processed_at, topic FROM semel_inbox LIMIT 1");
+	struct semel_verify_report *report = verify(fixture);
 	assert_false(semel_verify_is_clean(report));
 	assert_int_equal(report->scopes[0].doubled.count, 1);
 	assert_int_equal(report->scopes[0].processed, 3);
@@ -223,23 +226,24 @@ static void an_id_claimed_in_two_weeks_is_doubled(void **state)
 
 static void dead_letters_and_their_followers_are_accounted_for(void **state)
 {
-	struct world *world = world_of(state);
-	world->poison = "bad";
-	world_publish(world, "1", "bad", NULL);
-	world_publish(world, "1", "follower", NULL);
-	world_publish(world, "2", "good", NULL);
-	world_relay(world);
-	world_consume(world, "billing");
-	struct semel_verify_report *report = verify(world);
+	struct fixture *fixture = fixture_of(state);
+	fixture->poison = "bad";
+	fixture_publish(fixture, "1", "bad", NULL);
+	fixture_publish(fixture, "1", "follower", NULL);
+	fixture_publish(fixture, "2", "good", NULL);
+	fixture_relay(fixture);
+	fixture_consume(fixture, "billing");
+	struct semel_verify_report *report = verify(fixture);
 	assert_true(semel_verify_is_clean(report));
 	assert_int_equal(report->scopes[0].pending, 1);
 	assert_int_equal(report->scopes[0].parked, 1);
 	assert_int_equal(report->scopes[0].processed, 1);
 
-	world_ok(world, semel_dead_letter_discard(world->store, world_letter(world).entry_id, "no",
-						  &world->error));
-	world_consume(world, "billing");
-	report = verify(world);
+	fixture_ok(fixture,
+		   semel_dead_letter_discard(fixture->store, fixture_letter(fixture).entry_id, "no",
+					     &fixture->error));
+	fixture_consume(fixture, "billing");
+	report = verify(fixture);
 	assert_true(semel_verify_is_clean(report));
 	assert_int_equal(report->scopes[0].discarded, 1);
 	assert_int_equal(report->scopes[0].processed, 2);
@@ -247,31 +251,32 @@ static void dead_letters_and_their_followers_are_accounted_for(void **state)
 
 static void a_replay_that_was_sent_waits_and_one_that_is_gone_is_missing(void **state)
 {
-	struct world *world = world_of(state);
-	world->poison = "bad";
-	world_publish(world, "1", "bad", NULL);
-	world_relay(world);
-	world_consume(world, "billing");
-	world_ok(world, semel_dead_letter_replay(world->store, world->broker_url,
-						 world_letter(world).entry_id, &world->error));
-	struct semel_verify_report *report = verify(world);
+	struct fixture *fixture = fixture_of(state);
+	fixture->poison = "bad";
+	fixture_publish(fixture, "1", "bad", NULL);
+	fixture_relay(fixture);
+	fixture_consume(fixture, "billing");
+	fixture_ok(fixture,
+		   semel_dead_letter_replay(fixture->store, fixture->broker_url,
+					    fixture_letter(fixture).entry_id, &fixture->error));
+	struct semel_verify_report *report = verify(fixture);
 	assert_int_equal(report->scopes[0].waiting, 1);
 	assert_int_equal(report->scopes[0].missing.count, 0);
 
-	world->poison = NULL;
-	world_consume(world, "billing");
-	world_sql(world, "DELETE FROM semel_inbox");
-	report = verify(world);
+	fixture->poison = NULL;
+	fixture_consume(fixture, "billing");
+	fixture_sql(fixture, "DELETE FROM semel_inbox");
+	report = verify(fixture);
 	assert_int_equal(report->scopes[0].missing.count, 1);
 }
 
 static void a_scope_without_claims_is_not_tracked(void **state)
 {
-	struct world *world = world_of(state);
-	publish_three(world);
-	world_consume_with(world, (semel_consumer_options){ .scope = "metrics",
-							    .guarantee = SEMEL_AT_LEAST_ONCE });
-	struct semel_verify_report *report = verify(world);
+	struct fixture *fixture = fixture_of(state);
+	publish_three(fixture);
+	fixture_consume_with(fixture, (semel_consumer_options){ .scope = "metrics",
+								.guarantee = SEMEL_AT_LEAST_ONCE });
+	struct semel_verify_report *report = verify(fixture);
 	assert_int_equal(report->scope_count, 1);
 	assert_false(report->scopes[0].tracked);
 	assert_true(semel_verify_is_clean(report));
@@ -279,14 +284,14 @@ static void a_scope_without_claims_is_not_tracked(void **state)
 
 static void a_scope_that_began_at_the_end_expects_nothing_before_it(void **state)
 {
-	struct world *world = world_of(state);
-	publish_three(world);
+	struct fixture *fixture = fixture_of(state);
+	publish_three(fixture);
 	semel_consumer_options latest = { .scope = "late", .from_latest = true };
-	world_consume_with(world, latest);
-	world_publish(world, "1", "fourth", NULL);
-	world_relay(world);
-	world_consume_with(world, latest);
-	struct semel_verify_report *report = verify(world);
+	fixture_consume_with(fixture, latest);
+	fixture_publish(fixture, "1", "fourth", NULL);
+	fixture_relay(fixture);
+	fixture_consume_with(fixture, latest);
+	struct semel_verify_report *report = verify(fixture);
 	assert_true(semel_verify_is_clean(report));
 	assert_int_equal(report->scopes[0].expected, 1);
 	assert_int_equal(report->scopes[0].processed, 1);
@@ -294,16 +299,16 @@ static void a_scope_that_began_at_the_end_expects_nothing_before_it(void **state
 
 static void only_topics_that_a_scope_reads_are_expected(void **state)
 {
-	struct world *world = world_of(state);
-	publish_three(world);
+	struct fixture *fixture = fixture_of(state);
+	publish_three(fixture);
 	semel_event_input input = { .type = "item.added.v1",
 				    .aggregate_type = "item",
 				    .aggregate_id = "1",
 				    .payload = "1" };
-	world_publish_input(world, &input, NULL);
-	world_relay(world);
-	world_consume(world, "billing");
-	struct semel_verify_report *report = verify(world);
+	fixture_publish_input(fixture, &input, NULL);
+	fixture_relay(fixture);
+	fixture_consume(fixture, "billing");
+	struct semel_verify_report *report = verify(fixture);
 	assert_int_equal(report->committed, 4);
 	assert_int_equal(report->scopes[0].expected, 3);
 	assert_true(semel_verify_scope_is_clean(&report->scopes[0]));
@@ -311,64 +316,66 @@ static void only_topics_that_a_scope_reads_are_expected(void **state)
 
 static void pruned_events_are_beyond_proof(void **state)
 {
-	struct world *world = world_of(state);
-	publish_three(world);
-	world_consume(world, "billing");
+	struct fixture *fixture = fixture_of(state);
+	publish_three(fixture);
+	fixture_consume(fixture, "billing");
 	int64_t later_ms = semel_now_ms(semel_env_system()) + 60000;
 	struct semel_retention_cutoffs cutoffs = { .outbox_ms = later_ms };
 	struct semel_prune_counts counts = { 0 };
 	bool more = true;
 	while (more)
-		world_ok(world, world->store->driver->upkeep->prune(world->store, &cutoffs, false,
-								    &counts, &more, &world->error));
-	struct semel_verify_report *report = verify(world);
+		fixture_ok(fixture,
+			   fixture->store->driver->upkeep->prune(fixture->store, &cutoffs, false,
+								 &counts, &more, &fixture->error));
+	struct semel_verify_report *report = verify(fixture);
 	assert_int_equal(report->committed, 0);
 	assert_true(report->pruned_until_ms > 0);
 	assert_int_equal(report->scopes[0].orphaned.count, 0);
 	assert_true(semel_verify_is_clean(report));
 }
 
-static void prune_dead_letters(struct world *world)
+static void prune_dead_letters(struct fixture *fixture)
 {
 	int64_t later_ms = semel_now_ms(semel_env_system()) + 60000;
 	struct semel_retention_cutoffs cutoffs = { .dead_ms = later_ms };
 	struct semel_prune_counts counts = { 0 };
 	bool more = false;
-	world_ok(world, world->store->driver->upkeep->prune(world->store, &cutoffs, false, &counts,
-							    &more, &world->error));
+	fixture_ok(fixture, fixture->store->driver->upkeep->prune(fixture->store, &cutoffs, false,
+								  &counts, &more, &fixture->error));
 	assert_int_equal(counts.dead, 1);
 }
 
 static void a_dead_letter_past_its_retention_is_not_missing(void **state)
 {
-	struct world *world = world_of(state);
-	world->poison = "bad";
-	world_publish(world, "1", "bad", NULL);
-	world_relay(world);
-	world_consume(world, "billing");
-	prune_dead_letters(world);
-	struct semel_verify_report *report = verify(world);
+	struct fixture *fixture = fixture_of(state);
+	fixture->poison = "bad";
+	fixture_publish(fixture, "1", "bad", NULL);
+	fixture_relay(fixture);
+	fixture_consume(fixture, "billing");
+	prune_dead_letters(fixture);
+	struct semel_verify_report *report = verify(fixture);
 	assert_true(semel_verify_is_clean(report));
 	assert_int_equal(report->scopes[0].discarded, 1);
 }
 
 static void a_failure_of_the_relay_is_accounted_for_also_when_its_letter_is_gone(void **state)
 {
-	struct world *world = world_of(state);
-	world_publish(world, "1", "first", NULL);
-	world_publish(world, "1", "second", NULL);
-	world_give_up_first_row(world);
-	world_relay(world);
-	struct semel_verify_report *report = verify(world);
+	struct fixture *fixture = fixture_of(state);
+	fixture_publish(fixture, "1", "first", NULL);
+	fixture_publish(fixture, "1", "second", NULL);
+	fixture_give_up_first_row(fixture);
+	fixture_relay(fixture);
+	struct semel_verify_report *report = verify(fixture);
 	assert_true(semel_verify_is_clean(report));
 	assert_int_equal(report->failed, 1);
 	assert_int_equal(report->parked, 1);
 
-	world_ok(world, semel_dead_letter_discard(world->store, world_letter(world).entry_id, "no",
-						  &world->error));
-	world_relay(world);
-	prune_dead_letters(world);
-	report = verify(world);
+	fixture_ok(fixture,
+		   semel_dead_letter_discard(fixture->store, fixture_letter(fixture).entry_id, "no",
+					     &fixture->error));
+	fixture_relay(fixture);
+	prune_dead_letters(fixture);
+	report = verify(fixture);
 	assert_true(semel_verify_is_clean(report));
 	assert_int_equal(report->failed, 1);
 	assert_int_equal(report->published, 1);
@@ -376,54 +383,55 @@ static void a_failure_of_the_relay_is_accounted_for_also_when_its_letter_is_gone
 
 static void claims_without_a_subscription_are_verified_when_named(void **state)
 {
-	struct world *world = world_of(state);
-	publish_three(world);
-	world_sql(world, "INSERT INTO semel_inbox (scope, event_id, week_start, status, "
-			 "first_seen_at, processed_at, topic) SELECT 'by-hand', id, '2026-11-09', "
-			 "'PROCESSED', created_at, created_at, 'order.events' FROM semel_outbox "
-			 "WHERE aggregate_id = '1'");
+	struct fixture *fixture = fixture_of(state);
+	publish_three(fixture);
+	fixture_sql(fixture,
+		    "INSERT INTO semel_inbox (scope, event_id, week_start, status, "
+		    "first_seen_at, processed_at, topic) SELECT 'by-hand', id, '2026-11-09', "
+		    "'PROCESSED', created_at, created_at, 'order.events' FROM semel_outbox "
+		    "WHERE aggregate_id = '1'");
 	static const char *const scopes[] = { "by-hand", NULL };
-	struct semel_verify_report *report = verify_scopes(world, scopes);
+	struct semel_verify_report *report = verify_scopes(fixture, scopes);
 	assert_int_equal(report->scopes[0].processed, 2);
 	assert_int_equal(report->scopes[0].missing.count, 1);
 }
 
 static void an_unknown_scope_is_refused(void **state)
 {
-	struct world *world = world_of(state);
+	struct fixture *fixture = fixture_of(state);
 	static const char *const scopes[] = { "biling", NULL };
-	semel_store *stores[] = { world->store };
-	struct semel_verify_plan plan = { .producer = world->store,
+	semel_store *stores[] = { fixture->store };
+	struct semel_verify_plan plan = { .producer = fixture->store,
 					  .consumers = stores,
 					  .consumer_count = 1,
 					  .scopes = scopes,
 					  .env = semel_env_system() };
 	struct semel_arena *arena = semel_arena_new(65536);
 	struct semel_verify_report report;
-	assert_int_equal(semel_verify_run(&plan, arena, &report, &world->error), SEMEL_INVALID);
+	assert_int_equal(semel_verify_run(&plan, arena, &report, &fixture->error), SEMEL_INVALID);
 	semel_arena_free(arena);
 }
 
 static void a_failed_row_without_a_dead_letter_is_unexplained(void **state)
 {
-	struct world *world = world_of(state);
-	publish_three(world);
-	world_sql(world, "UPDATE semel_outbox SET status = 'FAILED' WHERE seq = 1");
-	struct semel_verify_report *report = verify(world);
+	struct fixture *fixture = fixture_of(state);
+	publish_three(fixture);
+	fixture_sql(fixture, "UPDATE semel_outbox SET status = 'FAILED' WHERE seq = 1");
+	struct semel_verify_report *report = verify(fixture);
 	assert_int_equal(report->unexplained.count, 1);
 	assert_false(semel_verify_is_clean(report));
 }
 
 static void an_unreachable_broker_is_reported(void **state)
 {
-	struct world *world = world_of(state);
-	publish_three(world);
-	world_consume(world, "billing");
-	world_sql(world, "DELETE FROM semel_inbox WHERE event_id IN "
-			 "(SELECT id FROM semel_outbox WHERE seq = 1)");
-	snprintf(world->broker_url, sizeof(world->broker_url), "local:%s/none/broker.db",
-		 world->folder);
-	struct semel_verify_report *report = verify(world);
+	struct fixture *fixture = fixture_of(state);
+	publish_three(fixture);
+	fixture_consume(fixture, "billing");
+	fixture_sql(fixture, "DELETE FROM semel_inbox WHERE event_id IN "
+			     "(SELECT id FROM semel_outbox WHERE seq = 1)");
+	snprintf(fixture->broker_url, sizeof(fixture->broker_url), "local:%s/none/broker.db",
+		 fixture->folder);
+	struct semel_verify_report *report = verify(fixture);
 	assert_true(report->broker_error[0] != '\0');
 	assert_int_equal(report->scopes[0].missing.count, 1);
 }
@@ -435,7 +443,7 @@ static int forget_last(void **state)
 	return 0;
 }
 
-#define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, world_begin, world_end)
+#define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, fixture_begin, fixture_end)
 
 int main(void)
 {

@@ -62,7 +62,7 @@ static const struct semel_store_driver driver = { .scheme = "test",
 							  .lane_count = one_lane,
 							  .relay_join = join,
 							  .lease_list = list,
-							  .lease_take = take,
+							  .lease_acquire = take,
 							  .lease_renew = renew } };
 
 /* As after a fail-over to a standby that had not seen the last marks: numbers above its own low

@@ -115,9 +115,9 @@ static const struct semel_store_driver store_driver = {
  */
 
 static void *tokens[8];
-static unsigned offered, answered, allowed, room;
-static semel_status verdict;
-static semel_status next_verdict; /* of those after the first */
+static unsigned offered, answered, allowed, limits;
+static semel_status outcome_status;
+static semel_status next_outcome_status; /* of those after the first */
 static semel_status publish_status;
 static unsigned not_ready;     /* for transactions, so many times */
 static bool jammed;            /* it takes the first and never another one */
@@ -128,7 +128,7 @@ static semel_status publish(struct semel_broker *broker, const struct semel_even
 			    semel_error *error)
 {
 	(void)broker, (void)event, (void)metadata;
-	if (offered - answered >= room || (jammed && offered > 0))
+	if (offered - answered >= limits || (jammed && offered > 0))
 		return SEMEL_FULL;
 	if (publish_status != SEMEL_OK)
 		return semel_error_set(error, publish_status, "the broker says so");
@@ -143,8 +143,8 @@ static semel_status poll_answers(struct semel_broker *broker, int64_t wait_ms,
 	clock_ms += ticks_ms;
 	while (answered < allowed && answered < offered) {
 		struct semel_publish_outcome outcome = { .token = tokens[answered++],
-							 .status = verdict };
-		verdict = next_verdict;
+							 .status = outcome_status };
+		outcome_status = next_outcome_status;
 		seen(&outcome, user);
 	}
 	return SEMEL_OK;
@@ -221,11 +221,11 @@ static int set_up_with(bool transactions)
 	not_ready = 0;
 	complete_to = -1;
 	written = 1;
-	room = 8;
+	limits = 8;
 	clock_ms = 1000000;
 	ticks_ms = 0;
 	blocked_by = NULL;
-	verdict = next_verdict = SEMEL_OK;
+	outcome_status = next_outcome_status = SEMEL_OK;
 	lane = (struct semel_lane){ .lease = { .epoch = 1 } };
 	lanes = (struct semel_lanes){ .env = &env, .lease_ms = 5000, .count = 1, .lanes = &lane };
 	assert_int_equal(semel_source_open_poll(&env, &lanes, &source, NULL), SEMEL_OK);
@@ -336,8 +336,8 @@ static void an_event_that_waited_for_room_does_not_pass_one_that_was_refused_mea
 {
 	(void)state;
 	written = 2;
-	room = 1;
-	verdict = SEMEL_NACKED;
+	limits = 1;
+	outcome_status = SEMEL_NACKED;
 	allowed = 8;
 	step();
 	assert_int_equal(offered, 1);
@@ -347,8 +347,8 @@ static void what_is_left_of_a_transaction_that_was_refused_is_refused_too(void *
 {
 	(void)state;
 	written = 2;
-	room = 1;
-	verdict = SEMEL_INVALID;
+	limits = 1;
+	outcome_status = SEMEL_INVALID;
 	allowed = 8;
 	for (int i = 0; i < 3; i++)
 		step();
@@ -360,8 +360,8 @@ static void without_transactions_what_is_behind_a_refused_event_waits(void **sta
 {
 	(void)state;
 	written = 2;
-	room = 1;
-	verdict = SEMEL_INVALID;
+	limits = 1;
+	outcome_status = SEMEL_INVALID;
 	allowed = 8;
 	for (int i = 0; i < 3; i++)
 		step();
@@ -377,7 +377,7 @@ static void a_refusal_is_marked_while_the_rest_of_its_load_is_not_answered(void 
 {
 	(void)state;
 	written = 2;
-	verdict = SEMEL_INVALID;
+	outcome_status = SEMEL_INVALID;
 	allowed = 1;
 	step();
 	assert_int_equal(offered, 2);
@@ -402,7 +402,7 @@ static void a_refusal_that_was_heard_while_the_broker_had_no_room_is_marked_at_o
 	bool busy = false;
 	written = 2;
 	apart = jammed = true;
-	verdict = SEMEL_INVALID;
+	outcome_status = SEMEL_INVALID;
 	allowed = 1;
 	ticks_ms = 1000;
 	assert_int_equal(semel_pipeline_step(pipeline, SEMEL_STEP_READ, &busy, &error),
@@ -414,7 +414,7 @@ static void a_refusal_that_was_heard_while_the_broker_had_no_room_is_marked_at_o
 static void a_refusal_of_a_row_that_cannot_be_seen_yet_is_marked_later(void **state)
 {
 	(void)state;
-	verdict = SEMEL_INVALID;
+	outcome_status = SEMEL_INVALID;
 	allowed = 1;
 	mark_status = SEMEL_NOT_FINISHED;
 	for (int i = 0; i < 3; i++)
@@ -433,7 +433,7 @@ static void leases_are_renewed_while_the_broker_has_no_room(void **state)
 	semel_error error = { .status = SEMEL_OK };
 	bool busy = false;
 	written = 2;
-	room = 1;
+	limits = 1;
 	ticks_ms = 1000;
 	assert_int_equal(semel_pipeline_step(pipeline, SEMEL_STEP_READ, &busy, &error),
 			 SEMEL_OUTAGE);
@@ -506,7 +506,7 @@ static void an_answer_that_speaks_of_no_event_costs_none_an_attempt(void **state
 	(void)state;
 	semel_error error = { .status = SEMEL_OK };
 	bool busy = false;
-	verdict = SEMEL_CONFIG;
+	outcome_status = SEMEL_CONFIG;
 	allowed = 1;
 	assert_int_equal(semel_pipeline_step(pipeline, SEMEL_STEP_READ, &busy, &error),
 			 SEMEL_CONFIG);
@@ -586,7 +586,7 @@ static void a_broker_that_makes_no_room_within_the_limit_is_an_outage(void **sta
 	semel_error error = { .status = SEMEL_OK };
 	bool busy = false;
 	written = 2;
-	room = 1;
+	limits = 1;
 	ticks_ms = 1000;
 	assert_int_equal(semel_pipeline_step(pipeline, SEMEL_STEP_READ, &busy, &error),
 			 SEMEL_OUTAGE);

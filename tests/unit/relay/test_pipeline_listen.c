@@ -56,12 +56,12 @@ static semel_status look(struct semel_source *source, semel_error *error)
 	return SEMEL_OK;
 }
 
-static semel_status read_one(struct semel_source *source, const struct semel_room *room,
+static semel_status read_one(struct semel_source *source, const struct semel_read_limits *limits,
 			     struct semel_relay_batch **batch_out, semel_error *error)
 {
 	(void)source, (void)error;
 	*batch_out = NULL;
-	if (waiting == 0 || room->rows == 0)
+	if (waiting == 0 || limits->rows == 0)
 		return SEMEL_OK;
 	waiting--;
 	struct semel_relay_batch *batch = semel_relay_batch_acquire_mixed(batches, &lanes);

@@ -248,7 +248,7 @@ static void no_more_than_the_window_is_unmarked(void **state)
 	step(SEMEL_STEP_READ);
 	assert_int_equal(offered, WINDOW);
 	assert_true(semel_pipeline_has_more(pipeline));
-	assert_false(semel_pipeline_has_room(pipeline));
+	assert_false(semel_pipeline_can_read(pipeline));
 	step(SEMEL_STEP_READ);
 	assert_int_equal(offered, WINDOW);
 	assert_int_equal(rest_ms(), 1000);

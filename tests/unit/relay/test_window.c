@@ -58,7 +58,7 @@ static void a_refusal_and_what_others_wait_for_are_marked_at_once(void **state)
  */
 
 static const struct semel_outcome_facts single_rows = {
-	.broker_works_in_background = true, .source_listens = true, .has_room = true, .sparse = true
+	.broker_works_in_background = true, .source_listens = true, .can_read = true, .sparse = true
 };
 
 static void answers_to_single_rows_are_heard_later(void **state)
@@ -72,7 +72,7 @@ static void answers_are_awaited_when_nothing_else_would_wake(void **state)
 	(void)state;
 	struct semel_outcome_facts many = single_rows, full = single_rows, deaf = single_rows,
 				   transactional = single_rows, idle_broker = single_rows;
-	many.sparse = full.has_room = deaf.source_listens = false;
+	many.sparse = full.can_read = deaf.source_listens = false;
 	idle_broker.broker_works_in_background = false;
 	transactional.transactional = true;
 	assert_int_equal(semel_pacing_outcome_mode(&many), SEMEL_OUTCOMES_POLLED);

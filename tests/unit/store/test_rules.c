@@ -28,7 +28,7 @@ static void every_word_in_the_tables_is_read_back(void **state)
 static semel_status check_move(enum semel_dead_status now, enum semel_dead_status status,
 			       uint32_t count)
 {
-	struct semel_dead_entry entry = { .entry_id = SEMEL_TEXT("e-1"), .replay_count = 2 };
+	struct semel_dead_letter_row entry = { .entry_id = SEMEL_TEXT("e-1"), .replay_count = 2 };
 	return semel_dead_check_move(&entry, now, status, count, NULL);
 }
 
@@ -42,8 +42,8 @@ static void only_a_pending_dead_letter_is_moved_and_replayed_up_to_the_limit(voi
 			 SEMEL_NOT_PENDING);
 	assert_int_equal(check_move(SEMEL_DEAD_PENDING, SEMEL_DEAD_DISCARDED, 9), SEMEL_OK);
 
-	struct semel_dead_entry worn = { .entry_id = SEMEL_TEXT("e-1"),
-					 .replay_count = SEMEL_REPLAYS_MAX };
+	struct semel_dead_letter_row worn = { .entry_id = SEMEL_TEXT("e-1"),
+					      .replay_count = SEMEL_REPLAYS_MAX };
 	assert_int_equal(semel_dead_check_move(&worn, SEMEL_DEAD_PENDING, SEMEL_DEAD_REPLAYED,
 					       SEMEL_REPLAYS_MAX, NULL),
 			 SEMEL_REPLAY_LIMIT);

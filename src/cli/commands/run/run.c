@@ -407,7 +407,7 @@ static semel_status run_services(struct semel_invocation *invocation)
 					 .store = invocation->store,
 					 .broker = invocation->broker };
 	int64_t grace_ms = semel_args_duration_ms(invocation->args, "grace");
-	if (semel_args_given(invocation->args, "grace"))
+	if (semel_args_has(invocation->args, "grace"))
 		snprintf(supervisor.grace, sizeof supervisor.grace, "%" PRId64 "ms", grace_ms);
 	semel_status status = semel_wake_new(&supervisor.wake, &invocation->error);
 	if (status != SEMEL_OK)

@@ -155,7 +155,7 @@ semel_status semel_bench_compare(struct semel_bench *bench,
 				 const struct semel_bench_comparison *comparison,
 				 struct semel_bench_row *row)
 {
-	double lefts[ROUNDS_MAX], rights[ROUNDS_MAX], ratios[ROUNDS_MAX];
+	double left_times[ROUNDS_MAX], right_times[ROUNDS_MAX], ratios[ROUNDS_MAX];
 	size_t count = bench->rounds < ROUNDS_MAX ? bench->rounds : ROUNDS_MAX;
 	double events = (double)(comparison->events * turns_of(bench, comparison));
 	struct semel_bench_row round;
@@ -164,15 +164,15 @@ semel_status semel_bench_compare(struct semel_bench *bench,
 	semel_status status = run_round(bench, comparison, 0, &round);
 	for (size_t i = 0; i < count && status == SEMEL_OK; i++) {
 		status = run_round(bench, comparison, i, &round);
-		lefts[i] = round.left;
-		rights[i] = round.right;
+		left_times[i] = round.left;
+		right_times[i] = round.right;
 		ratios[i] = round.right / round.left;
 		show(row, i + 1, count);
 	}
 	if (status != SEMEL_OK)
 		return status;
-	row->left = events / median(lefts, count);
-	row->right = events / median(rights, count);
+	row->left = events / median(left_times, count);
+	row->right = events / median(right_times, count);
 	row->ratio = median(ratios, count);
 	return SEMEL_OK;
 }

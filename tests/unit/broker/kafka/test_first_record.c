@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who goes first at a partition, and who waits for it. librdkafka is played: it notes what it is
+/* Who goes first at a partition, and who waits for it. librdkafka is fake: it notes what it is
  * given to send, and reports what the test says. */
 #include "broker/kafka/kafka.h"
 
@@ -27,29 +27,29 @@ static struct {
 	void *opaques[EVENTS];       /* by number */
 	rd_kafka_message_t report;
 	bool reported;
-} played;
+} fake;
 
 /* ---- librdkafka ------------------------------------------------------------------------------ */
 
-static int play_version(void)
+static int fake_version(void)
 {
 	return 0;
 }
 
-static rd_kafka_headers_t *play_headers_new(size_t count)
+static rd_kafka_headers_t *fake_headers_new(size_t count)
 {
 	(void)count;
 	return (rd_kafka_headers_t *)&handle;
 }
 
-static rd_kafka_resp_err_t play_header_add(rd_kafka_headers_t *headers, const char *name,
+static rd_kafka_resp_err_t fake_header_add(rd_kafka_headers_t *headers, const char *name,
 					   ssize_t name_size, const void *value, ssize_t value_size)
 {
 	(void)headers, (void)name, (void)name_size, (void)value, (void)value_size;
 	return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
-static rd_kafka_error_t *play_produceva(rd_kafka_t *client, const rd_kafka_vu_t *fields,
+static rd_kafka_error_t *fake_produceva(rd_kafka_t *client, const rd_kafka_vu_t *fields,
 					size_t count)
 {
 	(void)client;
@@ -59,32 +59,32 @@ static rd_kafka_error_t *play_produceva(rd_kafka_t *client, const rd_kafka_vu_t 
 			number = *(const char *)fields[i].u.mem.ptr - '0';
 	for (size_t i = 0; i < count; i++)
 		if (fields[i].vtype == RD_KAFKA_VTYPE_OPAQUE)
-			played.opaques[number] = fields[i].u.ptr;
-	played.sent[played.count++] = number;
+			fake.opaques[number] = fields[i].u.ptr;
+	fake.sent[fake.count++] = number;
 	return NULL;
 }
 
-static rd_kafka_event_t *play_queue_poll(rd_kafka_queue_t *queue, int wait_ms)
+static rd_kafka_event_t *fake_queue_poll(rd_kafka_queue_t *queue, int wait_ms)
 {
 	(void)queue, (void)wait_ms;
-	return played.reported ? (rd_kafka_event_t *)&handle : NULL;
+	return fake.reported ? (rd_kafka_event_t *)&handle : NULL;
 }
 
-static rd_kafka_event_type_t play_event_type(const rd_kafka_event_t *event)
+static rd_kafka_event_type_t fake_event_type(const rd_kafka_event_t *event)
 {
 	(void)event;
 	return RD_KAFKA_EVENT_DR;
 }
 
-static const rd_kafka_message_t *play_message_next(rd_kafka_event_t *event)
+static const rd_kafka_message_t *fake_message_next(rd_kafka_event_t *event)
 {
 	(void)event;
-	const rd_kafka_message_t *report = played.reported ? &played.report : NULL;
-	played.reported = false;
+	const rd_kafka_message_t *report = fake.reported ? &fake.report : NULL;
+	fake.reported = false;
 	return report;
 }
 
-static rd_kafka_resp_err_t play_detach(rd_kafka_message_t *message,
+static rd_kafka_resp_err_t fake_detach(rd_kafka_message_t *message,
 				       rd_kafka_headers_t **headers_out)
 {
 	(void)message;
@@ -92,37 +92,37 @@ static rd_kafka_resp_err_t play_detach(rd_kafka_message_t *message,
 	return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
-static void play_destroy(rd_kafka_event_t *event)
+static void fake_destroy(rd_kafka_event_t *event)
 {
 	(void)event;
 }
 
 /* The last character of the key tells. */
-static int32_t play_partitioner(const rd_kafka_topic_t *topic, const void *key, size_t length,
+static int32_t fake_partitioner(const rd_kafka_topic_t *topic, const void *key, size_t length,
 				int32_t count, void *topic_opaque, void *opaque)
 {
 	(void)topic, (void)topic_opaque, (void)opaque;
 	return (((const char *)key)[length - 1] - '0') % count;
 }
 
-static int64_t play_latency(const rd_kafka_message_t *message)
+static int64_t fake_latency(const rd_kafka_message_t *message)
 {
 	(void)message;
 	return 1000;
 }
 
 static const struct semel_kafka_library library = {
-	.version = play_version,
-	.headers_new = play_headers_new,
-	.header_add = play_header_add,
-	.produceva = play_produceva,
-	.queue_poll = play_queue_poll,
-	.event_type = play_event_type,
-	.event_message_next = play_message_next,
-	.message_detach_headers = play_detach,
-	.message_latency = play_latency,
-	.event_destroy = play_destroy,
-	.msg_partitioner_murmur2 = play_partitioner,
+	.version = fake_version,
+	.headers_new = fake_headers_new,
+	.header_add = fake_header_add,
+	.produceva = fake_produceva,
+	.queue_poll = fake_queue_poll,
+	.event_type = fake_event_type,
+	.event_message_next = fake_message_next,
+	.message_detach_headers = fake_detach,
+	.message_latency = fake_latency,
+	.event_destroy = fake_destroy,
+	.msg_partitioner_murmur2 = fake_partitioner,
 };
 
 /* ---- the broker ------------------------------------------------------------------------------ */
@@ -142,7 +142,7 @@ static semel_status outcomes[EVENTS];
 static int make(void **state)
 {
 	(void)state;
-	memset(&played, 0, sizeof(played));
+	memset(&fake, 0, sizeof(fake));
 	clock_ms = 1000;
 	kafka = (struct semel_kafka){ .library = &library, .env = &env };
 	kafka.producer_queue = (rd_kafka_queue_t *)&handle;
@@ -152,7 +152,7 @@ static int make(void **state)
 						      .handle = (rd_kafka_topic_t *)&handle,
 						      .partitions = PARTITIONS };
 	kafka.topic_count = 1;
-	assert_true(semel_kafka_window_make(&kafka.window, EVENTS));
+	assert_true(semel_kafka_window_new(&kafka.window, EVENTS));
 	for (int i = 0; i < EVENTS; i++)
 		outcomes[i] = SEMEL_NOT_FINISHED;
 	return 0;
@@ -204,10 +204,10 @@ static void poll(void)
 /* The broker has taken it. */
 static void take(int number, int32_t partition)
 {
-	played.report = (rd_kafka_message_t){ ._private = played.opaques[number],
-					      .partition = partition,
-					      .offset = number };
-	played.reported = true;
+	fake.report = (rd_kafka_message_t){ ._private = fake.opaques[number],
+					    .partition = partition,
+					    .offset = number };
+	fake.reported = true;
 	poll();
 	assert_int_equal(outcomes[number], SEMEL_OK);
 }
@@ -215,8 +215,8 @@ static void take(int number, int32_t partition)
 static void assert_sent(const char *numbers)
 {
 	char text[EVENTS * 2 + 1] = "";
-	for (int i = 0; i < played.count; i++)
-		text[i] = (char)('0' + played.sent[i]);
+	for (int i = 0; i < fake.count; i++)
+		text[i] = (char)('0' + fake.sent[i]);
 	assert_string_equal(text, numbers);
 }
 
@@ -289,7 +289,7 @@ static void who_went_elsewhere_tells_that_there_are_more_partitions(void **state
 {
 	(void)state;
 	offer(0, "a1");
-	semel_kafka_partition_accepted(&kafka, played.opaques[0], 5);
+	semel_kafka_partition_accepted(&kafka, fake.opaques[0], 5);
 	assert_int_equal(kafka.topics[0].partitions, 0); /* asked again before the next one */
 	kafka.topics[0].partitions = PARTITIONS * 2;
 	offer(1, "a7");

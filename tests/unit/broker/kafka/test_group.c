@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* When offsets are committed, and what a commit carries. The lists are librdkafka's; the commit is
- * played. */
+ * fake. */
 #include "broker/kafka/kafka.h"
 
 /* cmocka wants these before it. */
@@ -23,7 +23,7 @@ static struct semel_kafka_assignment assignments[2];
 static uint32_t commits; /* partitions that were committed */
 static char note[SEMEL_KAFKA_COMMIT_METADATA_SIZE];
 
-static rd_kafka_resp_err_t play_commit_queue(
+static rd_kafka_resp_err_t fake_commit_queue(
 	rd_kafka_t *client, const rd_kafka_topic_partition_list_t *list, rd_kafka_queue_t *queue,
 	void (*done)(rd_kafka_t *, rd_kafka_resp_err_t, rd_kafka_topic_partition_list_t *, void *),
 	void *user)
@@ -38,13 +38,13 @@ static rd_kafka_resp_err_t play_commit_queue(
 	return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
-static int64_t play_clock(void *user)
+static int64_t fake_clock(void *user)
 {
 	(void)user;
 	return clock_ms;
 }
 
-static const struct semel_env env = { .now_ms = play_clock, .steady_ms = play_clock };
+static const struct semel_env env = { .now_ms = fake_clock, .steady_ms = fake_clock };
 
 static int set_up(void **state)
 {
@@ -53,7 +53,7 @@ static int set_up(void **state)
 	(void)state;
 	assert_int_equal(semel_kafka_library_get(&real, &error), SEMEL_OK);
 	library = *real;
-	library.commit_queue = play_commit_queue;
+	library.commit_queue = fake_commit_queue;
 	commits = 0;
 	clock_ms = HOUR_MS;
 	static char names[2][24] = { "orders", "orders.billing.retry.2" };

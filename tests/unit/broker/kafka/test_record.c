@@ -17,7 +17,7 @@ static struct semel_kafka kafka;
 static rd_kafka_headers_t *sent;
 static int known_version;
 
-static rd_kafka_error_t *play_produceva(rd_kafka_t *client, const rd_kafka_vu_t *fields,
+static rd_kafka_error_t *fake_produceva(rd_kafka_t *client, const rd_kafka_vu_t *fields,
 					size_t count)
 {
 	(void)client;
@@ -27,7 +27,7 @@ static rd_kafka_error_t *play_produceva(rd_kafka_t *client, const rd_kafka_vu_t 
 	return NULL;
 }
 
-static int play_version(void)
+static int fake_version(void)
 {
 	return known_version;
 }
@@ -39,8 +39,8 @@ static int set_up(void **state)
 	const struct semel_kafka_library *real = NULL;
 	assert_int_equal(semel_kafka_library_get(&real, &error), SEMEL_OK);
 	library = *real;
-	library.produceva = play_produceva;
-	library.version = play_version;
+	library.produceva = fake_produceva;
+	library.version = fake_version;
 	known_version = real->version();
 	kafka = (struct semel_kafka){ .library = &library, .scratch = semel_arena_new(1000) };
 	sent = NULL;

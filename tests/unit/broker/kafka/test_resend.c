@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* After a refusal the event at fault is found by halves, and a partition that takes nothing is set
- * apart. librdkafka is played: it notes what it is given to send, and reports what the test says.
+ * apart. librdkafka is fake: it notes what it is given to send, and reports what the test says.
  */
 #include "broker/kafka/kafka.h"
 
@@ -30,29 +30,29 @@ static struct {
 	size_t reported, heard;
 	bool silent; /* the cluster answers no question */
 	struct rd_kafka_metadata_partition partitions[PARTITIONS];
-} played;
+} fake;
 
 /* ---- librdkafka ------------------------------------------------------------------------------ */
 
-static int play_version(void)
+static int fake_version(void)
 {
 	return 0;
 }
 
-static rd_kafka_headers_t *play_headers_new(size_t count)
+static rd_kafka_headers_t *fake_headers_new(size_t count)
 {
 	(void)count;
 	return (rd_kafka_headers_t *)&handle;
 }
 
-static rd_kafka_resp_err_t play_header_add(rd_kafka_headers_t *headers, const char *name,
+static rd_kafka_resp_err_t fake_header_add(rd_kafka_headers_t *headers, const char *name,
 					   ssize_t name_size, const void *value, ssize_t value_size)
 {
 	(void)headers, (void)name, (void)name_size, (void)value, (void)value_size;
 	return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
-static rd_kafka_error_t *play_produceva(rd_kafka_t *client, const rd_kafka_vu_t *fields,
+static rd_kafka_error_t *fake_produceva(rd_kafka_t *client, const rd_kafka_vu_t *fields,
 					size_t count)
 {
 	(void)client;
@@ -62,30 +62,30 @@ static rd_kafka_error_t *play_produceva(rd_kafka_t *client, const rd_kafka_vu_t 
 			number = *(const char *)fields[i].u.mem.ptr - '0';
 	for (size_t i = 0; i < count; i++)
 		if (fields[i].vtype == RD_KAFKA_VTYPE_OPAQUE)
-			played.opaques[number] = fields[i].u.ptr;
-	played.sent[played.length++] = (char)('0' + number);
+			fake.opaques[number] = fields[i].u.ptr;
+	fake.sent[fake.length++] = (char)('0' + number);
 	return NULL;
 }
 
-static rd_kafka_event_t *play_queue_poll(rd_kafka_queue_t *queue, int wait_ms)
+static rd_kafka_event_t *fake_queue_poll(rd_kafka_queue_t *queue, int wait_ms)
 {
 	(void)queue, (void)wait_ms;
-	return played.heard < played.reported ? (rd_kafka_event_t *)&handle : NULL;
+	return fake.heard < fake.reported ? (rd_kafka_event_t *)&handle : NULL;
 }
 
-static rd_kafka_event_type_t play_event_type(const rd_kafka_event_t *event)
+static rd_kafka_event_type_t fake_event_type(const rd_kafka_event_t *event)
 {
 	(void)event;
 	return RD_KAFKA_EVENT_DR;
 }
 
-static const rd_kafka_message_t *play_message_next(rd_kafka_event_t *event)
+static const rd_kafka_message_t *fake_message_next(rd_kafka_event_t *event)
 {
 	(void)event;
-	return played.heard < played.reported ? &played.reports[played.heard++] : NULL;
+	return fake.heard < fake.reported ? &fake.reports[fake.heard++] : NULL;
 }
 
-static rd_kafka_resp_err_t play_detach(rd_kafka_message_t *message,
+static rd_kafka_resp_err_t fake_detach(rd_kafka_message_t *message,
 				       rd_kafka_headers_t **headers_out)
 {
 	(void)message;
@@ -93,102 +93,102 @@ static rd_kafka_resp_err_t play_detach(rd_kafka_message_t *message,
 	return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
-static void play_event_destroy(rd_kafka_event_t *event)
+static void fake_event_destroy(rd_kafka_event_t *event)
 {
 	(void)event;
 }
 
 /* The last character of the key tells. */
-static int32_t play_partitioner(const rd_kafka_topic_t *topic, const void *key, size_t length,
+static int32_t fake_partitioner(const rd_kafka_topic_t *topic, const void *key, size_t length,
 				int32_t count, void *topic_opaque, void *opaque)
 {
 	(void)topic, (void)topic_opaque, (void)opaque;
 	return (((const char *)key)[length - 1] - '0') % count;
 }
 
-static int64_t play_latency(const rd_kafka_message_t *message)
+static int64_t fake_latency(const rd_kafka_message_t *message)
 {
 	(void)message;
 	return 1000;
 }
 
-static const char *play_err2str(rd_kafka_resp_err_t err)
+static const char *fake_err2str(rd_kafka_resp_err_t err)
 {
 	(void)err;
 	return "an error";
 }
 
-static int play_outq_len(rd_kafka_t *client)
+static int fake_outq_len(rd_kafka_t *client)
 {
 	(void)client;
 	return 0;
 }
 
-static rd_kafka_resp_err_t play_purge(rd_kafka_t *client, int flags)
+static rd_kafka_resp_err_t fake_purge(rd_kafka_t *client, int flags)
 {
 	(void)client, (void)flags;
 	return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
-static rd_kafka_conf_t *play_conf_new(void)
+static rd_kafka_conf_t *fake_conf_new(void)
 {
 	return (rd_kafka_conf_t *)&handle;
 }
 
-static rd_kafka_conf_res_t play_conf_set(rd_kafka_conf_t *conf, const char *name, const char *value,
+static rd_kafka_conf_res_t fake_conf_set(rd_kafka_conf_t *conf, const char *name, const char *value,
 					 char *text, size_t size)
 {
 	(void)conf, (void)name, (void)value, (void)text, (void)size;
 	return RD_KAFKA_CONF_OK;
 }
 
-static void play_conf_set_events(rd_kafka_conf_t *conf, int events)
+static void fake_conf_set_events(rd_kafka_conf_t *conf, int events)
 {
 	(void)conf, (void)events;
 }
 
-static void play_conf_set_log_cb(rd_kafka_conf_t *conf, void (*log_cb)(const rd_kafka_t *, int,
+static void fake_conf_set_log_cb(rd_kafka_conf_t *conf, void (*log_cb)(const rd_kafka_t *, int,
 								       const char *, const char *))
 {
 	(void)conf, (void)log_cb;
 }
 
-static rd_kafka_t *play_new(rd_kafka_type_t type, rd_kafka_conf_t *conf, char *text, size_t size)
+static rd_kafka_t *fake_new(rd_kafka_type_t type, rd_kafka_conf_t *conf, char *text, size_t size)
 {
 	(void)type, (void)conf, (void)text, (void)size;
-	played.sent[played.length++] = '|';
+	fake.sent[fake.length++] = '|';
 	return (rd_kafka_t *)&handle;
 }
 
-static void play_destroy(rd_kafka_t *client)
+static void fake_destroy(rd_kafka_t *client)
 {
 	(void)client;
 }
 
-static rd_kafka_queue_t *play_queue_get_main(rd_kafka_t *client)
+static rd_kafka_queue_t *fake_queue_get_main(rd_kafka_t *client)
 {
 	(void)client;
 	return (rd_kafka_queue_t *)&handle;
 }
 
-static void play_queue_destroy(rd_kafka_queue_t *queue)
+static void fake_queue_destroy(rd_kafka_queue_t *queue)
 {
 	(void)queue;
 }
 
-static rd_kafka_topic_t *play_topic_new(rd_kafka_t *client, const char *name,
+static rd_kafka_topic_t *fake_topic_new(rd_kafka_t *client, const char *name,
 					rd_kafka_topic_conf_t *conf)
 {
 	(void)client, (void)name, (void)conf;
 	return (rd_kafka_topic_t *)&handle;
 }
 
-static void play_topic_destroy(rd_kafka_topic_t *topic)
+static void fake_topic_destroy(rd_kafka_topic_t *topic)
 {
 	(void)topic;
 }
 
-static rd_kafka_resp_err_t play_metadata(rd_kafka_t *client, int all, rd_kafka_topic_t *only,
+static rd_kafka_resp_err_t fake_metadata(rd_kafka_t *client, int all, rd_kafka_topic_t *only,
 					 const struct rd_kafka_metadata **metadata_out, int wait_ms)
 {
 	(void)client, (void)all, (void)only, (void)wait_ms;
@@ -197,46 +197,46 @@ static rd_kafka_resp_err_t play_metadata(rd_kafka_t *client, int all, rd_kafka_t
 	static struct rd_kafka_metadata metadata;
 	topic = (struct rd_kafka_metadata_topic){ .topic = name,
 						  .partition_cnt = PARTITIONS,
-						  .partitions = played.partitions };
+						  .partitions = fake.partitions };
 	metadata = (struct rd_kafka_metadata){ .broker_cnt = 1, .topic_cnt = 1, .topics = &topic };
-	if (played.silent)
+	if (fake.silent)
 		return RD_KAFKA_RESP_ERR__TRANSPORT;
 	*metadata_out = &metadata;
 	return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
-static void play_metadata_destroy(const struct rd_kafka_metadata *metadata)
+static void fake_metadata_destroy(const struct rd_kafka_metadata *metadata)
 {
 	(void)metadata;
 }
 
 static const struct semel_kafka_library library = {
-	.version = play_version,
-	.headers_new = play_headers_new,
-	.header_add = play_header_add,
-	.produceva = play_produceva,
-	.queue_poll = play_queue_poll,
-	.event_type = play_event_type,
-	.event_message_next = play_message_next,
-	.message_detach_headers = play_detach,
-	.message_latency = play_latency,
-	.event_destroy = play_event_destroy,
-	.msg_partitioner_murmur2 = play_partitioner,
-	.err2str = play_err2str,
-	.outq_len = play_outq_len,
-	.purge = play_purge,
-	.conf_new = play_conf_new,
-	.conf_set = play_conf_set,
-	.conf_set_events = play_conf_set_events,
-	.conf_set_log_cb = play_conf_set_log_cb,
-	.new = play_new,
-	.destroy = play_destroy,
-	.queue_get_main = play_queue_get_main,
-	.queue_destroy = play_queue_destroy,
-	.topic_new = play_topic_new,
-	.topic_destroy = play_topic_destroy,
-	.metadata = play_metadata,
-	.metadata_destroy = play_metadata_destroy,
+	.version = fake_version,
+	.headers_new = fake_headers_new,
+	.header_add = fake_header_add,
+	.produceva = fake_produceva,
+	.queue_poll = fake_queue_poll,
+	.event_type = fake_event_type,
+	.event_message_next = fake_message_next,
+	.message_detach_headers = fake_detach,
+	.message_latency = fake_latency,
+	.event_destroy = fake_event_destroy,
+	.msg_partitioner_murmur2 = fake_partitioner,
+	.err2str = fake_err2str,
+	.outq_len = fake_outq_len,
+	.purge = fake_purge,
+	.conf_new = fake_conf_new,
+	.conf_set = fake_conf_set,
+	.conf_set_events = fake_conf_set_events,
+	.conf_set_log_cb = fake_conf_set_log_cb,
+	.new = fake_new,
+	.destroy = fake_destroy,
+	.queue_get_main = fake_queue_get_main,
+	.queue_destroy = fake_queue_destroy,
+	.topic_new = fake_topic_new,
+	.topic_destroy = fake_topic_destroy,
+	.metadata = fake_metadata,
+	.metadata_destroy = fake_metadata_destroy,
 };
 
 /* ---- the broker ------------------------------------------------------------------------------ */
@@ -256,9 +256,9 @@ static semel_status outcomes[EVENTS];
 static int make(void **state)
 {
 	(void)state;
-	memset(&played, 0, sizeof(played));
+	memset(&fake, 0, sizeof(fake));
 	for (int32_t i = 0; i < PARTITIONS; i++)
-		played.partitions[i] = (struct rd_kafka_metadata_partition){ .id = i, .leader = 1 };
+		fake.partitions[i] = (struct rd_kafka_metadata_partition){ .id = i, .leader = 1 };
 	clock_ms = 1000;
 	kafka = (struct semel_kafka){ .library = &library, .env = &env };
 	kafka.producer = (rd_kafka_t *)&handle;
@@ -269,7 +269,7 @@ static int make(void **state)
 						      .full = strdup("orders"),
 						      .partitions = PARTITIONS };
 	kafka.topic_count = 1;
-	assert_true(semel_kafka_window_make(&kafka.window, EVENTS));
+	assert_true(semel_kafka_window_new(&kafka.window, EVENTS));
 	for (int i = 0; i < EVENTS; i++)
 		outcomes[i] = SEMEL_NOT_FINISHED;
 	return 0;
@@ -320,8 +320,8 @@ static void poll(void)
 
 static void report(int number, rd_kafka_resp_err_t err)
 {
-	played.reports[played.reported++] =
-		(rd_kafka_message_t){ ._private = played.opaques[number],
+	fake.reports[fake.reported++] =
+		(rd_kafka_message_t){ ._private = fake.opaques[number],
 				      .partition = keys[number][1] - '0',
 				      .offset = err ? RD_KAFKA_OFFSET_INVALID : number,
 				      .err = err };
@@ -348,9 +348,9 @@ static void forward(int seconds)
 
 static void assert_sent(const char *numbers)
 {
-	assert_string_equal(played.sent, numbers);
-	memset(played.sent, 0, sizeof(played.sent));
-	played.length = 0;
+	assert_string_equal(fake.sent, numbers);
+	memset(fake.sent, 0, sizeof(fake.sent));
+	fake.length = 0;
 }
 
 static void assert_outcomes(const char *numbers, semel_status status)
@@ -425,7 +425,7 @@ static void a_partition_without_a_leader_is_set_apart_and_tried_when_it_has_one(
 	offer(1, "a1");
 	offer(2, "b2");
 	answer("2", TAKEN);
-	played.partitions[1].leader = -1;
+	fake.partitions[1].leader = -1;
 	forward(4);
 	assert_outcomes("01", SEMEL_NOT_FINISHED);
 	forward(3);
@@ -443,7 +443,7 @@ static void a_partition_without_a_leader_is_set_apart_and_tried_when_it_has_one(
 	offer(5, "c1");
 	poll();
 	assert_outcomes("5", SEMEL_STALLED);
-	played.partitions[1].leader = 1;
+	fake.partitions[1].leader = 1;
 	forward(1);
 	offer(6, "c1"); /* the probe; only its aggregate's events wait for it */
 	offer(7, "d1");
@@ -474,7 +474,7 @@ static void one_that_gives_no_answer_is_set_apart_once_others_have_answered(void
 static void an_unanswered_partition_goes_on_when_another_one_stalls(void **state)
 {
 	(void)state;
-	played.partitions[1].leader = -1;
+	fake.partitions[1].leader = -1;
 	offer(0, "a1");
 	offer(1, "a3"); /* silent, and not known to be */
 	offer(2, "b2");
@@ -491,8 +491,8 @@ static void an_unanswered_partition_goes_on_when_another_one_stalls(void **state
 static void without_an_answer_of_the_cluster_no_partition_stalls(void **state)
 {
 	(void)state;
-	played.silent = true;
-	played.partitions[1].leader = -1;
+	fake.silent = true;
+	fake.partitions[1].leader = -1;
 	offer(0, "a1");
 	forward(29);
 	assert_outcomes("0", SEMEL_NOT_FINISHED);

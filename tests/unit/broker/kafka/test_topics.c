@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A topic is made while the cluster is being restarted: what is answered then is no last word. The
- * mock cluster makes no topics, so librdkafka is played here. */
+ * mock cluster makes no topics, so librdkafka is fake here. */
 #include "broker/kafka/kafka.h"
 
 /* cmocka wants these before it. */

@@ -59,23 +59,23 @@ static void an_entry_written_by_hand_is_delivered_as_it_is(void **state)
 {
 	(void)state;
 	struct semel_broker *broker = open_subscribed(0);
-	struct steps_haul *haul = steps_haul_new();
+	struct steps_batch *batch = steps_batch_new();
 	run_by_hand("INSERT INTO semel_log (position, payload) "
 		    "SELECT (number << 50) | (3 << 44) | next, 'raw' "
 		    "FROM semel_topic, semel_offset; UPDATE semel_offset SET next = next + 1");
 	assert_int_equal(steps_backlog(broker, "billing").waiting, 1);
-	steps_fetch_all(broker, 1, haul);
-	const struct semel_event *event = &haul->deliveries[0].event;
+	steps_fetch_all(broker, 1, batch);
+	const struct semel_event *event = &batch->deliveries[0].event;
 	assert_null(event->id.data);
 	assert_null(event->aggregate_id.data);
 	assert_string_equal(event->headers.data, "{}");
 	assert_string_equal(event->payload.data, "raw");
 	assert_string_equal(event->topic.data, STEPS_TOPIC);
-	steps_ack(broker, haul);
+	steps_ack(broker, batch);
 	assert_int_equal(steps_backlog(broker, "billing").waiting, 0);
 	publish_events("a", 1, 2); /* and the counters are right again */
 	assert_int_equal(steps_backlog(broker, "billing").waiting, 2);
-	steps_haul_free(haul);
+	steps_batch_free(batch);
 	semel_broker_close(broker);
 }
 
@@ -101,15 +101,15 @@ static void a_total_order_needs_one_partition(void **state)
 	(void)state;
 	assert_int_equal(subscribe_in_total_order("&partitions=2"), SEMEL_CONFIG);
 	assert_int_equal(subscribe_in_total_order(""), SEMEL_OK); /* a new topic gets one */
-	struct steps_haul *haul = steps_haul_new();
+	struct steps_batch *batch = steps_batch_new();
 	struct semel_broker *broker = open_subscribed(0);
 	for (int i = 1; i <= 5; i++)
 		for (char aggregate[] = "a"; aggregate[0] <= 'e'; aggregate[0]++)
 			publish_events(aggregate, i, i);
-	steps_fetch_all(broker, 25, haul);
+	steps_fetch_all(broker, 25, batch);
 	for (uint32_t i = 1; i < 25; i++)
-		assert_true(haul->deliveries[i - 1].offset < haul->deliveries[i].offset);
-	steps_haul_free(haul);
+		assert_true(batch->deliveries[i - 1].offset < batch->deliveries[i].offset);
+	steps_batch_free(batch);
 	semel_broker_close(broker);
 }
 
@@ -124,17 +124,17 @@ static void a_busy_partition_does_not_starve_the_others(void **state)
 {
 	(void)state;
 	struct semel_broker *broker = open_subscribed(0);
-	struct steps_haul *haul = steps_haul_new();
+	struct steps_batch *batch = steps_batch_new();
 	publish_events("busy", 1, 500);
 	for (char aggregate[] = "a"; aggregate[0] <= 't'; aggregate[0]++)
 		publish_events(aggregate, 1, 1);
-	steps_fetch(broker, 100, haul);
-	assert_int_equal(haul->count, 100);
+	steps_fetch(broker, 100, batch);
+	assert_int_equal(batch->count, 100);
 	uint32_t others = 0;
 	for (char aggregate[] = "a"; aggregate[0] <= 't'; aggregate[0]++)
-		others += steps_count(haul, aggregate, 1);
+		others += steps_count(batch, aggregate, 1);
 	assert_true(others >= 12); /* all but those behind the busy one */
-	steps_haul_free(haul);
+	steps_batch_free(batch);
 	semel_broker_close(broker);
 }
 
@@ -142,7 +142,7 @@ static void a_fetch_is_bounded_by_bytes(void **state)
 {
 	(void)state;
 	struct semel_broker *broker = open_subscribed(0);
-	struct steps_haul *haul = steps_haul_new();
+	struct steps_batch *batch = steps_batch_new();
 	struct steps_event events[8];
 	const size_t size = (size_t)2 * 1024 * 1024;
 	char *large = malloc(size + 1);
@@ -155,10 +155,10 @@ static void a_fetch_is_bounded_by_bytes(void **state)
 		steps_offer(broker, &events[i]);
 	}
 	steps_confirm(broker, events, 8);
-	assert_in_range(steps_fetch(broker, 100, haul), 1, 3);
-	steps_fetch_all(broker, 8, haul);
+	assert_in_range(steps_fetch(broker, 100, batch), 1, 3);
+	steps_fetch_all(broker, 8, batch);
 	free(large);
-	steps_haul_free(haul);
+	steps_batch_free(batch);
 	semel_broker_close(broker);
 }
 
@@ -166,21 +166,21 @@ static void an_ack_on_a_locked_file_can_be_repeated(void **state)
 {
 	(void)state;
 	struct semel_broker *broker = open_subscribed(0);
-	struct steps_haul *haul = steps_haul_new();
+	struct steps_batch *batch = steps_batch_new();
 	struct steps_event event;
 	semel_error error = { 0 };
 	publish_events("a", 1, 5);
 	steps_event_make(&event, "b", 1);
 	steps_requeue(broker, "billing", &event, 0);
-	steps_fetch_all(broker, 6, haul);
+	steps_fetch_all(broker, 6, batch);
 	sqlite3 *other = open_by_hand();
 	sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL);
-	assert_int_equal(broker->driver->ack(broker, haul->deliveries, 6, &error), SEMEL_BUSY);
+	assert_int_equal(broker->driver->ack(broker, batch->deliveries, 6, &error), SEMEL_BUSY);
 	sqlite3_exec(other, "COMMIT", NULL, NULL, NULL);
 	sqlite3_close(other);
-	steps_ack(broker, haul);
+	steps_ack(broker, batch);
 	assert_int_equal(steps_backlog(broker, "billing").waiting, 0);
-	steps_haul_free(haul);
+	steps_batch_free(batch);
 	semel_broker_close(broker);
 	steps_consume(url, "billing", 0);
 }
@@ -189,17 +189,17 @@ static void acks_behind_a_gap_wait_for_it(void **state)
 {
 	(void)state;
 	struct semel_broker *broker = open_subscribed(0);
-	struct steps_haul *haul = steps_haul_new();
+	struct steps_batch *batch = steps_batch_new();
 	semel_error error = { 0 };
 	publish_events("a", 1, 5);
-	steps_fetch_all(broker, 5, haul);
-	assert_int_equal(broker->driver->ack(broker, haul->deliveries + 1, 4, &error), SEMEL_OK);
+	steps_fetch_all(broker, 5, batch);
+	assert_int_equal(broker->driver->ack(broker, batch->deliveries + 1, 4, &error), SEMEL_OK);
 	assert_int_equal(steps_backlog(broker, "billing").waiting, 5);
-	assert_int_equal(broker->driver->ack(broker, haul->deliveries, 1, &error), SEMEL_OK);
+	assert_int_equal(broker->driver->ack(broker, batch->deliveries, 1, &error), SEMEL_OK);
 	assert_int_equal(steps_backlog(broker, "billing").waiting, 0);
-	assert_int_equal(broker->driver->ack(broker, haul->deliveries, 5, &error),
+	assert_int_equal(broker->driver->ack(broker, batch->deliveries, 5, &error),
 			 SEMEL_OK); /* settled already */
-	steps_haul_free(haul);
+	steps_batch_free(batch);
 	semel_broker_close(broker);
 }
 
@@ -207,21 +207,21 @@ static void fetching_keeps_the_lease_alive(void **state)
 {
 	(void)state;
 	struct semel_broker *holder = open_subscribed(90000), *other = open_subscribed(90000);
-	struct steps_haul *haul = steps_haul_new();
+	struct steps_batch *batch = steps_batch_new();
 	struct semel_arena *arena = semel_arena_new(1024);
 	semel_error error = { 0 };
 	uint32_t count = 0;
 	publish_events("a", 1, 5);
-	steps_fetch_all(holder, 5, haul);
+	steps_fetch_all(holder, 5, batch);
 	for (int i = 0; i < 10; i++) {
 		steps_pass(30000);
 		assert_int_equal(holder->driver->fetch(holder, 0, arena, NULL, &count, &error),
 				 SEMEL_OK);
 		steps_fetch_nothing(other);
 	}
-	steps_ack(holder, haul);
+	steps_ack(holder, batch);
 	semel_arena_free(arena);
-	steps_haul_free(haul);
+	steps_batch_free(batch);
 	semel_broker_close(holder);
 	semel_broker_close(other);
 }
@@ -230,22 +230,22 @@ static void a_consumer_that_was_given_up_may_come_back(void **state)
 {
 	(void)state;
 	struct semel_broker *paused = open_subscribed(60000), *other = open_subscribed(60000);
-	struct steps_haul *haul = steps_haul_new();
+	struct steps_batch *batch = steps_batch_new();
 	publish_events("a", 1, 3);
-	steps_fetch_all(paused, 3, haul);
+	steps_fetch_all(paused, 3, batch);
 	steps_pass(60000);
-	haul->count = 0;
-	steps_fetch_all(other, 3, haul);
-	steps_ack(other, haul);
+	batch->count = 0;
+	steps_fetch_all(other, 3, batch);
+	steps_ack(other, batch);
 	steps_fetch_nothing(paused); /* notices, and is a member again */
 	semel_broker_close(other);
 	publish_events("a", 4, 6);
-	haul->count = 0;
+	batch->count = 0;
 	steps_pass(100);
-	steps_fetch_all(paused, 3, haul);
-	steps_assert_order(haul, 4);
-	steps_ack(paused, haul);
-	steps_haul_free(haul);
+	steps_fetch_all(paused, 3, batch);
+	steps_assert_order(batch, 4);
+	steps_ack(paused, batch);
+	steps_batch_free(batch);
 	semel_broker_close(paused);
 }
 
@@ -276,19 +276,19 @@ static void consumers_of_one_scope_may_read_different_topics(void **state)
 {
 	(void)state;
 	struct semel_broker *orders = steps_open(url), *payments = steps_open(url);
-	struct steps_haul *haul = steps_haul_new();
+	struct steps_batch *batch = steps_batch_new();
 	assert_int_equal(subscribe_topics(orders, "orders", "orders"), SEMEL_OK);
 	assert_int_equal(subscribe_topics(payments, "payments", NULL), SEMEL_OK);
 	for (int i = 1; i <= 8; i++) {
 		publish_to("orders", i);
 		publish_to("payments", i);
 	}
-	steps_fetch_all(orders, 8, haul);
-	steps_fetch_all(payments, 16, haul);
+	steps_fetch_all(orders, 8, batch);
+	steps_fetch_all(payments, 16, batch);
 	for (uint32_t i = 0; i < 16; i++)
-		assert_string_equal(haul->deliveries[i].event.topic.data,
+		assert_string_equal(batch->deliveries[i].event.topic.data,
 				    i < 8 ? "orders" : "payments");
-	steps_haul_free(haul);
+	steps_batch_free(batch);
 	semel_broker_close(orders);
 	semel_broker_close(payments);
 }
@@ -334,10 +334,10 @@ static void prune_removes_what_all_have_settled_and_is_old(void **state)
 	publish_events("a", 11, 20);
 	steps_consume(url, "billing", 20);
 	struct semel_broker *slow = steps_open(url);
-	struct steps_haul *haul = steps_haul_new();
+	struct steps_batch *batch = steps_batch_new();
 	steps_subscribe(slow, (struct steps_subscription){ .scope = "slow" });
-	steps_fetch_all(slow, 4, haul);
-	steps_ack(slow, haul);
+	steps_fetch_all(slow, 4, batch);
+	steps_ack(slow, batch);
 	semel_broker_close(slow);
 
 	assert_int_equal(prune(middle_ms, true), 4);
@@ -351,7 +351,7 @@ static void prune_removes_what_all_have_settled_and_is_old(void **state)
 	assert_int_equal(steps_backlog(slow, "billing").waiting, 0);
 	semel_broker_close(slow);
 	steps_consume(url, "new", 10);
-	steps_haul_free(haul);
+	steps_batch_free(batch);
 }
 
 static void prune_goes_by_age_without_a_subscription(void **state)

@@ -46,15 +46,15 @@ static void nothing_is_visible_before_poll(void **state)
 {
 	(void)state;
 	struct semel_broker *publisher = steps_open(url), *consumer = steps_open(url);
-	struct steps_haul *haul = steps_haul_new();
+	struct steps_batch *batch = steps_batch_new();
 	struct steps_event event;
 	steps_subscribe(consumer, (struct steps_subscription){ .scope = "billing" });
 	steps_event_make(&event, "a", 1);
 	steps_offer(publisher, &event);
 	steps_fetch_nothing(consumer);
 	steps_confirm(publisher, &event, 1);
-	steps_fetch_all(consumer, 1, haul);
-	steps_haul_free(haul);
+	steps_fetch_all(consumer, 1, batch);
+	steps_batch_free(batch);
 	semel_broker_close(publisher);
 	semel_broker_close(consumer);
 }
@@ -234,13 +234,12 @@ static void a_full_disk_leaves_nothing_half_written(void **state)
 static void positions_keep_topic_partition_and_offset_apart(void **state)
 {
 	(void)state;
-	int64_t highest = semel_local_position(
-		SEMEL_LOCAL_TOPIC_MAX, SEMEL_LOCAL_PARTITIONS_MAX - 1, SEMEL_LOCAL_OFFSET_MAX);
+	int64_t highest = semel_local_key(SEMEL_LOCAL_TOPIC_MAX, SEMEL_LOCAL_PARTITIONS_MAX - 1,
+					  SEMEL_LOCAL_OFFSET_MAX);
 	assert_int_equal(highest, INT64_MAX);
-	assert_true(semel_local_position(1, 0, SEMEL_LOCAL_OFFSET_MAX) <
-		    semel_local_position(1, 1, 0));
-	assert_true(semel_local_position(1, SEMEL_LOCAL_PARTITIONS_MAX - 1,
-					 SEMEL_LOCAL_OFFSET_MAX) < semel_local_position(2, 0, 0));
+	assert_true(semel_local_key(1, 0, SEMEL_LOCAL_OFFSET_MAX) < semel_local_key(1, 1, 0));
+	assert_true(semel_local_key(1, SEMEL_LOCAL_PARTITIONS_MAX - 1, SEMEL_LOCAL_OFFSET_MAX) <
+		    semel_local_key(2, 0, 0));
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, drop_folder)

@@ -271,7 +271,7 @@ static void settings_of_a_section_become_defaults_of_its_options(void **state)
 	assert_int_equal(semel_args_check(args, &error), SEMEL_OK);
 	assert_int_equal(semel_args_number(args, "attempts"), 9);
 	assert_int_equal(semel_args_number(args, "batch"), 7);
-	assert_false(semel_args_given(args, "sql"));
+	assert_false(semel_args_has(args, "sql"));
 	assert_string_equal(semel_args_list(args, "topic", NULL)[0], "t");
 	semel_args_free(args);
 }

@@ -111,7 +111,7 @@ static void what_is_not_given_has_its_default(void **state)
 	assert_int_equal(semel_args_duration_ms(args, "dry"), 5 * 60 * 1000);
 	assert_null(semel_args_text(args, "brush"));
 	assert_false(semel_args_flag(args, "spray"));
-	assert_false(semel_args_given(args, "coats"));
+	assert_false(semel_args_has(args, "coats"));
 }
 
 static void repeated_options_keep_their_order(void **state)
@@ -236,7 +236,7 @@ static void the_command_line_weighs_more_than_a_filled_in_value(void **state)
 	assert_true(semel_args_fill(args, "coats", three, 1));
 	assert_true(semel_args_fill(args, "brush", roller, 1));
 	assert_int_equal(semel_args_number(args, "coats"), 3);
-	assert_false(semel_args_given(args, "brush"));
+	assert_false(semel_args_has(args, "brush"));
 	assert_int_equal(PARSE("paint", "--coats", "5"), SEMEL_OK);
 	assert_true(semel_args_fill(args, "coats", three, 1));
 	assert_int_equal(semel_args_number(args, "coats"), 5);

@@ -25,13 +25,13 @@ static const struct semel_slot_state sound = { .known = true,
 
 static enum semel_slot_action decide(struct semel_slot_state state, bool caught_up)
 {
-	struct semel_slot_verdict verdict;
+	struct semel_slot_decision decision;
 	semel_slot_decide(&(struct semel_slot_view){ .state = &state,
 						     .budget = 1000,
 						     .caught_up = caught_up },
-			  &verdict);
-	assert_true(verdict.action == SEMEL_SLOT_STREAM || verdict.reason[0] != '\0');
-	return verdict.action;
+			  &decision);
+	assert_true(decision.action == SEMEL_SLOT_STREAM || decision.reason[0] != '\0');
+	return decision.action;
 }
 
 static void a_sound_slot_is_read(void **state)

@@ -21,7 +21,7 @@ static struct {
 	int64_t last_number;
 } engine;
 
-static semel_status demand_transaction(semel_tx tx, const char *what, semel_error *error)
+static semel_status require_transaction(semel_tx tx, const char *what, semel_error *error)
 {
 	(void)tx, (void)what, (void)error;
 	return engine.in_transaction;
@@ -65,7 +65,7 @@ static int64_t one_hour_later(semel_tx tx, int64_t time_ms)
 	return time_ms + 3600000;
 }
 
-static const struct semel_sql_engine functions = { .demand_transaction = demand_transaction,
+static const struct semel_sql_engine functions = { .require_transaction = require_transaction,
 						   .run = run,
 						   .next = next,
 						   .finish = finish,
