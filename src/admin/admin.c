@@ -65,7 +65,7 @@ static bool check_role(const struct semel_admin *admin, const struct semel_route
 	if (token->role == SEMEL_ROLE_NONE) {
 		/* Constant, so that requests without a token cannot flood the log: it leaves out
 		 * repeated lines. */
-		semel_logf(SEMEL_LOG_WARN, "admin: refused a request without a valid token");
+		semel_log(SEMEL_LOG_WARN, "admin: refused a request without a valid token", NULL);
 		semel_response_problem(response, 401, "no-token",
 				       "Send the header Authorization: Bearer TOKEN.");
 		response->authenticate = "Bearer";
@@ -407,7 +407,7 @@ void semel_admin_reload_tokens(struct semel_admin *admin)
 	admin->tokens = tokens;
 	tokens = old;
 	pthread_mutex_unlock(&admin->tokens_mutex);
-	semel_logf(SEMEL_LOG_INFO, "admin: token file reloaded");
+	semel_log(SEMEL_LOG_INFO, "admin: token file reloaded", NULL);
 
 free_tokens:
 	semel_tokens_free(&tokens);

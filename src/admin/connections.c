@@ -488,7 +488,7 @@ void semel_connections_check(struct semel_connections *connections)
 	bool warn = must_warn(connections, now_ms);
 	pthread_mutex_unlock(&connections->mutex);
 	if (warn)
-		semel_logf(SEMEL_LOG_WARN, "admin: too many connections, evicting some");
+		semel_log(SEMEL_LOG_WARN, "admin: too many connections, evicting some", NULL);
 }
 
 static void *keep_checking(void *user)

@@ -325,10 +325,10 @@ static bool is_reserved(const char *name)
 		if (!matches(name, reserved[i]))
 			continue;
 		if (!atomic_exchange(&logged[i], true))
-			semel_logf(SEMEL_LOG_DEBUG,
-				   "a header of an event is not sent to the endpoint: its name is "
-				   "reserved (%s)",
-				   reserved[i]);
+			semel_log_detail(
+				SEMEL_LOG_DEBUG,
+				"header of an event not sent to the endpoint: its name is reserved",
+				"%s", reserved[i]);
 		return true;
 	}
 	return false;

@@ -179,8 +179,9 @@ static void log_remark(const struct semel_child *child, const struct semel_event
 		return;
 	semel_child_stderr(child, remark, sizeof remark);
 	if (remark[0] != '\0')
-		semel_logf(SEMEL_LOG_DEBUG, "the program said for event %s: %s",
-			   semel_text_shown(event->id), remark);
+		semel_log(SEMEL_LOG_DEBUG, "program wrote to stderr",
+			  &(struct semel_log_fields){ .message_id = semel_text_shown(event->id),
+						      .detail = remark });
 }
 
 static void conclude_exec(struct semel_child *child, const struct semel_event *event,

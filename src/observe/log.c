@@ -336,15 +336,15 @@ void semel_log(enum semel_log_level level, const char *message,
 	semel_buffer_free(&buffer);
 }
 
-void semel_logf(enum semel_log_level level, const char *format, ...)
+void semel_log_detail(enum semel_log_level level, const char *message, const char *format, ...)
 {
 	if (!semel_log_is_enabled(level))
 		return;
-	char message[SEMEL_ERROR_TEXT_MAX + 256];
+	char detail[SEMEL_ERROR_TEXT_MAX + 256];
 	va_list arguments;
 	va_start(arguments, format);
-	int length = vsnprintf(message, sizeof(message), format, arguments);
+	int length = vsnprintf(detail, sizeof(detail), format, arguments);
 	va_end(arguments);
-	if (length >= 0)
-		semel_log(level, message, NULL);
+	semel_log(level, message,
+		  &(struct semel_log_fields){ .detail = length >= 0 ? detail : NULL });
 }

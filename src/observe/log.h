@@ -44,7 +44,8 @@ void semel_log_flush(void);
 /* On a terminal something may be drawn in the line where the next one is to be. */
 #define SEMEL_LOG_CLEAR_LINE "\r\033[K"
 void semel_log_clear_line_first(bool wipe);
-/* Without fields. */
-void semel_logf(enum semel_log_level level, const char *format, ...) SEMEL_PRINTF(2, 3);
+/* The message is a constant; what varies is the detail, as in printf. */
+void semel_log_detail(enum semel_log_level level, const char *message, const char *format, ...)
+	SEMEL_PRINTF(3, 4);
 
 #endif

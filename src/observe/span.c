@@ -397,7 +397,7 @@ static void note_result(bool sent, size_t count)
 	static bool warned;
 
 	if (!sent && !warned)
-		semel_logf(SEMEL_LOG_WARN, "collector refused spans; dropping them");
+		semel_log(SEMEL_LOG_WARN, "collector refused spans; dropping them", NULL);
 	warned = !sent;
 	if (!sent)
 		export.dropped += count;

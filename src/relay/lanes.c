@@ -57,7 +57,8 @@ bool semel_lanes_has_all(const struct semel_lanes *lanes)
 static void lose_lane(struct semel_lanes *lanes, struct semel_lane *lane)
 {
 	if (lane->mine) {
-		semel_logf(SEMEL_LOG_WARN, "lost lane %d to another relay", lane->lease.lane);
+		semel_log_detail(SEMEL_LOG_WARN, "lost a lane to another relay", "lane %d",
+				 lane->lease.lane);
 		semel_series_add(semel_series(SEMEL_METRIC_LEASES_LOST, NULL, NULL), 1);
 		lanes->generation++;
 	}
@@ -97,10 +98,9 @@ static semel_status renew_lane(struct semel_lanes *lanes, semel_store *store,
 		lose_lane(lanes, lane);
 	if (status != SEMEL_OK || lane->lease.epoch == epoch)
 		return status;
-	semel_logf(SEMEL_LOG_WARN,
-		   "found unpublished events below the low mark of lane %d, reading again "
-		   "from %lld",
-		   lane->lease.lane, (long long)lane->lease.low_seq);
+	semel_log_detail(SEMEL_LOG_WARN,
+			 "found unpublished events below the low mark, reading the lane again",
+			 "lane %d from %lld", lane->lease.lane, (long long)lane->lease.low_seq);
 	start_reading(lane);
 	lanes->generation++;
 	return SEMEL_OK;

@@ -431,10 +431,11 @@ static void complete_transaction(struct semel_pipeline *pipeline)
 		return;
 	if (pipeline->broker->driver->complete_transaction(pipeline->broker, !transaction_open) &&
 	    transaction_open)
-		semel_logf(SEMEL_LOG_WARN,
-			   "publishing a transaction of more than %u events or %llu bytes in parts "
-			   "(raise --window and --window-bytes to twice its size)",
-			   window->unanswered, (unsigned long long)window->bytes);
+		semel_log_detail(SEMEL_LOG_WARN,
+				 "transaction exceeds the window, publishing it in parts (raise "
+				 "--window and --window-bytes to twice its size)",
+				 "more than %u events or %llu bytes", window->unanswered,
+				 (unsigned long long)window->bytes);
 }
 
 /* Also with nothing in flight: polling keeps the connection alive. */

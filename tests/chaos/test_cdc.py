@@ -287,7 +287,7 @@ def test_the_budget_is_kept_while_an_open_transaction_holds_up_the_making_of_the
     drop(shop)
     wait_for(lambda: slot(shop), 60, "the making of a new slot")
     write_log(shop, 24)
-    wait_for(lambda: "cancelled the creation of slot" in read_log(shop), 60, "the slot to let go of the log")
+    wait_for(lambda: "cancelled the creation of the replication slot" in read_log(shop), 60, "the slot to let go of the log")
     other.rollback()
     streams(shop)
     shop.load(aggregates=3, each=2)

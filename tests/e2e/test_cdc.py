@@ -194,11 +194,11 @@ def test_a_slot_that_is_dropped_under_the_relay_is_polled_around_and_made_anew(s
     stream.insert(100, first=101)
     stream.wait_until_published()
     # Who makes a slot holds it, as a reader does, until every transaction of before has ended: only the log tells them apart.
-    wait_for(lambda: "reading the change stream (" in relay.log().partition("created slot")[2], PATIENCE, "the new slot is read")
+    wait_for(lambda: '"reading the change stream"' in relay.log().partition("created the replication slot")[2], PATIENCE, "the new slot is read")
     stream.insert(100, first=201)
     stream.wait_until_published()
     assert stream.semel.stop(relay) == 0
-    assert "polling instead" in relay.log() and "created slot" in relay.log()
+    assert "polling instead" in relay.log() and "created the replication slot" in relay.log()
     assert stream.arrived() == {"a": list(range(1, 301))}
 
 
@@ -223,7 +223,7 @@ def test_a_slot_over_its_budget_is_dropped_and_taken_up_again(stream):
     writer.commit()
     writer.close()
     stream.insert(800, first=201)
-    wait_for(lambda: "dropped slot" in relay.log(), PATIENCE, "the slot is dropped")
+    wait_for(lambda: "dropped the replication slot" in relay.log(), PATIENCE, "the slot is dropped")
     stream.wait_until_published()
     stream.wait_until_read()
     assert stream.semel.stop(relay) == 0

@@ -51,13 +51,14 @@ void semel_log(enum semel_log_level level, const char *message, const struct sem
 	(void)more;
 }
 
-void semel_logf(enum semel_log_level level, const char *format, ...)
+void semel_log_detail(enum semel_log_level level, const char *message, const char *format, ...)
 {
 	(void)level;
+	(void)message;
 	(void)format;
 }
 
-/* ---- libcurl, played --------------------------------------------------------------------------
+/* ---- libcurl, faked ---------------------------------------------------------------------------
  */
 
 static int handle; /* easy, multi and URL */

@@ -437,7 +437,7 @@ semel_status semel_rabbit_connect(struct semel_rabbit *rabbit, semel_error *erro
 		goto set_lost;
 	rabbit->fd = library->get_sockfd(rabbit->connection);
 	tune_connection(rabbit);
-	semel_logf(SEMEL_LOG_DEBUG, "connected to %s", rabbit->address);
+	semel_log_detail(SEMEL_LOG_DEBUG, "connected to RabbitMQ", "%s", rabbit->address);
 	return SEMEL_OK;
 
 set_lost:

@@ -385,9 +385,8 @@ void semel_cdc_reset(struct semel_cdc *cdc)
 
 	if (semel_cdc_has_unmarked(cdc) && cdc->generation == cdc->lanes->generation &&
 	    semel_lanes_has_all(cdc->lanes) && semel_cdc_flush_all(cdc, &error) != SEMEL_OK)
-		semel_logf(SEMEL_LOG_WARN,
-			   "could not mark confirmed events, publishing them again: %s",
-			   error.text);
+		semel_log(SEMEL_LOG_WARN, "cannot mark confirmed events, publishing them again",
+			  &(struct semel_log_fields){ .error = error.text });
 	cdc->sending = cdc->starved = false;
 	cdc->resend_ms = 0;
 	cdc->unmarked.count = 0;

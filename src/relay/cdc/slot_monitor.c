@@ -117,8 +117,8 @@ static void log_reason(struct semel_cdc *cdc, const char *reason)
 		return;
 	snprintf(cdc->logged_reason, sizeof cdc->logged_reason, "%s", reason);
 	if (reason[0] != '\0')
-		semel_logf(SEMEL_LOG_WARN, "polling instead of reading the change stream: %s",
-			   reason);
+		semel_log_detail(SEMEL_LOG_WARN, "polling instead of reading the change stream",
+				 "%s", reason);
 }
 
 static void retry_in(struct semel_cdc *cdc, int64_t wait_ms)
@@ -221,8 +221,8 @@ static semel_status begin(struct semel_cdc *cdc, const struct semel_slot_state *
 	cdc->paused = false;
 	cdc->busy_since = 0;
 	log_reason(cdc, "");
-	semel_logf(SEMEL_LOG_INFO, "reading the change stream (slot %s, %llu MB behind)", cdc->slot,
-		   (unsigned long long)((state->current - state->position) >> 20));
+	semel_log_detail(SEMEL_LOG_INFO, "reading the change stream", "slot %s, %llu MB behind",
+			 cdc->slot, (unsigned long long)((state->current - state->position) >> 20));
 	return SEMEL_OK;
 }
 
@@ -309,7 +309,7 @@ static semel_status create_slot(struct semel_cdc *cdc, semel_error *error)
 
 	cdc->creating = status == SEMEL_OK && !made;
 	if (made)
-		semel_logf(SEMEL_LOG_INFO, "created slot %s", cdc->slot);
+		semel_log_detail(SEMEL_LOG_INFO, "created the replication slot", "%s", cdc->slot);
 	retry_in(cdc, SOON_MS);
 	return status;
 }
@@ -322,7 +322,8 @@ static semel_status drop_slot(struct semel_cdc *cdc, const char *reason, semel_e
 	retry_in(cdc, status == SEMEL_BUSY ? SOON_MS : AGAIN_MS);
 	if (status != SEMEL_OK)
 		return status == SEMEL_BUSY ? SEMEL_OK : status;
-	semel_logf(SEMEL_LOG_WARN, "dropped slot %s: %s", cdc->slot, reason);
+	semel_log_detail(SEMEL_LOG_WARN, "dropped the replication slot", "%s: %s", cdc->slot,
+			 reason);
 	return SEMEL_OK;
 }
 
@@ -398,9 +399,10 @@ static semel_status continue_creating(struct semel_cdc *cdc, semel_error *error)
 		return status;
 	if (!state.exists || state.retained <= cdc->options.budget)
 		return create_slot(cdc, error);
-	semel_logf(SEMEL_LOG_WARN,
-		   "cancelled the creation of slot %s, which waits for an open transaction: %s",
-		   cdc->slot, decision.reason);
+	semel_log_detail(SEMEL_LOG_WARN,
+			 "cancelled the creation of the replication slot, which waits for an open "
+			 "transaction",
+			 "%s: %s", cdc->slot, decision.reason);
 	return drop_slot(cdc, decision.reason, error);
 }
 

@@ -137,9 +137,10 @@ static semel_status evaluate(struct semel_pg_changes *changes, PGresult *result,
 		return semel_error_set(error, SEMEL_NOT_FINISHED,
 				       "only %s of %zu events are visible yet",
 				       semel_pg_value(result, 0, 1), changes->flush.row_count);
-	semel_logf(SEMEL_LOG_INFO,
-		   "published events were deleted from the outbox before they were marked (%lld)",
-		   (long long)changes->flush.row_count - (long long)semel_pg_int(result, 0, 1));
+	semel_log_detail(
+		SEMEL_LOG_INFO,
+		"published events were deleted from the outbox before they were marked", "%lld",
+		(long long)changes->flush.row_count - (long long)semel_pg_int(result, 0, 1));
 	return SEMEL_OK;
 }
 

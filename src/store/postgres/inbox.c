@@ -523,8 +523,8 @@ static semel_status make_weeks(semel_store *store, semel_error *error)
 	semel_status status =
 		semel_pg_run(semel_pg_tx(store), &prepare_inbox, NULL, NULL, &refused);
 	if (status == SEMEL_CONFIG) {
-		semel_logf(SEMEL_LOG_WARN, "the inbox gets no partitions for its weeks: %s",
-			   refused.text);
+		semel_log(SEMEL_LOG_WARN, "cannot create the weekly partitions of the inbox",
+			  &(struct semel_log_fields){ .error = refused.text });
 		return SEMEL_OK;
 	}
 	if (status != SEMEL_OK && error != NULL)

@@ -244,7 +244,7 @@ static semel_status prune_weeks(struct semel_pg_store *store,
 	*done_out = !dropped;
 	if (dropped)
 		return note_forgotten(tx, cutoffs->inbox_ms, error);
-	semel_logf(SEMEL_LOG_WARN, "%s is in use and goes with the next prune", name);
+	semel_log_detail(SEMEL_LOG_WARN, "partition in use, the next prune deletes it", "%s", name);
 	return SEMEL_OK;
 }
 

@@ -113,9 +113,9 @@ leave:
 	if (status != SEMEL_OK)
 		return status;
 	if (gone + freed > 0)
-		semel_logf(SEMEL_LOG_WARN,
-			   "freed events of lane %d that waited behind a row removed by hand",
-			   (int)lease->lane);
+		semel_log_detail(SEMEL_LOG_WARN,
+				 "released events behind a row that was deleted by hand", "lane %d",
+				 (int)lease->lane);
 	return status;
 }
 

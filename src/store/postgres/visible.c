@@ -131,9 +131,9 @@ static void stop_waiting(struct semel_pg_changes *changes)
 	changes->visible.waiting = false;
 	listen_to(changes, true);
 	if (changes->visible.logged)
-		semel_logf(SEMEL_LOG_INFO,
-			   "the commit is visible after %lld ms, publishing its events",
-			   (long long)(now_ms(changes) - changes->visible.since_ms));
+		semel_log_detail(SEMEL_LOG_INFO, "the commit is visible, publishing its events",
+				 "after %lld ms",
+				 (long long)(now_ms(changes) - changes->visible.since_ms));
 }
 
 static void log_wait(struct semel_pg_changes *changes)
@@ -141,9 +141,10 @@ static void log_wait(struct semel_pg_changes *changes)
 	if (changes->visible.logged || now_ms(changes) - changes->visible.since_ms < LOG_AFTER_MS)
 		return;
 	changes->visible.logged = true;
-	semel_logf(SEMEL_LOG_WARN,
-		   "a commit waits for a synchronous standby, its events and all behind it wait "
-		   "(see pg_stat_replication and synchronous_standby_names)");
+	semel_log(SEMEL_LOG_WARN,
+		  "commit waits for a synchronous standby, its events and all later ones are "
+		  "delayed (see pg_stat_replication and synchronous_standby_names)",
+		  NULL);
 }
 
 static semel_status refresh_and_check(struct semel_pg_changes *changes, uint32_t xid,

@@ -89,8 +89,8 @@ static void open_wakeup(struct semel_pg_store *store)
 		return;
 	if (start_listening(store, wakeup, &error) != SEMEL_OK ||
 	    open_lock(store, wakeup, &error) != SEMEL_OK) {
-		semel_logf(SEMEL_LOG_WARN, "cannot set up the wakeup, polling instead: %s",
-			   error.text);
+		semel_log(SEMEL_LOG_WARN, "cannot set up the wakeup, polling instead",
+			  &(struct semel_log_fields){ .error = error.text });
 		store->wakeup_after_ms = now_ms + RETRY_MS;
 		semel_pg_wakeup_free(wakeup);
 		return;
@@ -120,7 +120,7 @@ void semel_pg_wakeup_free(struct semel_pg_wakeup *wakeup)
  * connection is reported by its next statement. */
 static void drop_wakeup(struct semel_pg_store *store)
 {
-	semel_logf(SEMEL_LOG_WARN, "lost the connection of the wakeup, polling instead");
+	semel_log(SEMEL_LOG_WARN, "lost the connection of the wakeup, polling instead", NULL);
 	semel_pg_wakeup_free(store->wakeup);
 	store->wakeup = NULL;
 }

@@ -92,8 +92,7 @@ leave:
 	status = semel_sql_leave(store, entered, status, error);
 	if (status != SEMEL_OK)
 		return status;
-	semel_log(SEMEL_LOG_WARN, "freed events that waited behind a row removed by hand",
-		  &(struct semel_log_fields){ 0 });
+	semel_log(SEMEL_LOG_WARN, "released events behind a row that was deleted by hand", NULL);
 	return status;
 }
 

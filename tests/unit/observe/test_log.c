@@ -172,8 +172,8 @@ static void the_level_holds_back_what_is_below_it(void **state)
 	assert_string_equal(log_one("m", NULL), "");
 	setup("json", "debug");
 	catch_stderr();
-	semel_logf(SEMEL_LOG_DEBUG, "number %d", 7);
-	assert_non_null(strstr(release_stderr(), "\"level\":\"debug\",\"msg\":\"number 7\"}\n"));
+	semel_log_detail(SEMEL_LOG_DEBUG, "m", "number %d", 7);
+	assert_non_null(strstr(release_stderr(), "\"level\":\"debug\",\"msg\":\"m\",\"detail\":\"number 7\"}\n"));
 	assert_true(semel_log_is_enabled(SEMEL_LOG_DEBUG));
 }
 
@@ -207,7 +207,7 @@ static void a_line_that_repeats_itself_is_left_out_and_counted(void **state)
 	setup("json", "");
 	catch_stderr();
 	for (int i = 0; i < 10; i++)
-		semel_logf(SEMEL_LOG_WARN, "again and %s", "again");
+		semel_log(SEMEL_LOG_WARN, "again and again", NULL);
 	semel_log_flush();
 	semel_log_flush();
 	const char *shown = release_stderr();
