@@ -233,21 +233,20 @@ def stage_fuzz_long(stage):
 THREADS = re.compile(r"pthread_create|thrd_create|semel_worker\w*_start|fork\(")
 
 
-def threaded(programs):
-    """Those whose source starts threads."""
-    sources = {}
-    for path in (ROOT / "tests").rglob("test_*.c"):
-        name = re.sub(r"[/.]", "_", str(path.relative_to(ROOT / "tests")))[: -len("_c")]
-        sources[name] = path.read_text(encoding="utf-8")
-    return {n: c for n, c in programs.items() if THREADS.search(sources.get(n, ""))}
+def threaded():
+    """Names of the programs whose source starts threads."""
+    for path in sorted((ROOT / "tests").rglob("test_*.c")):
+        if THREADS.search(path.read_text(encoding="utf-8")):
+            yield re.sub(r"[/.]", "_", str(path.relative_to(ROOT / "tests")))[: -len("_c")]
 
 
 def stage_tsan(stage):
-    tree = build(stage, "tsan")
+    names = [name for name in threaded() if name.startswith(("unit_", "contract_"))]
+    tree = build(stage, "tsan", ("semel", *names))
     if not tree:
         return
     extra = {"TSAN_OPTIONS": "halt_on_error=0:exitcode=66"}
-    programs = threaded(programs_of(stage, tree, ("unit_", "contract_")))
+    programs = {name: words for name, words in programs_of(stage, tree, ("unit_", "contract_")).items() if name in names}
     # ThreadSanitizer of this age cannot place its shadow on kernels that spread addresses widely.
     for wrapper in ([], ["setarch", "-R"]):
         code, output = stage.command([*wrapper, tree / "semel", "--version"], 30, extra)
