@@ -173,7 +173,8 @@ static void the_level_holds_back_what_is_below_it(void **state)
 	setup("json", "debug");
 	catch_stderr();
 	semel_log_detail(SEMEL_LOG_DEBUG, "m", "number %d", 7);
-	assert_non_null(strstr(release_stderr(), "\"level\":\"debug\",\"msg\":\"m\",\"detail\":\"number 7\"}\n"));
+	assert_non_null(strstr(release_stderr(),
+			       "\"level\":\"debug\",\"msg\":\"m\",\"detail\":\"number 7\"}\n"));
 	assert_true(semel_log_is_enabled(SEMEL_LOG_DEBUG));
 }
 
