@@ -179,12 +179,12 @@ def kind_of():
     return Stream if "SEMEL_TEST_KAFKA" in os.environ else Servers
 
 
-def compare(sides, told):
+def compare(sides, options):
     rounds = []
-    for number in range(told.rounds):
-        found = {side.name: side.round(told.events, number) for side in (sides if number % 2 else sides[::-1])}
+    for number in range(options.rounds):
+        found = {side.name: side.round(options.events, number) for side in (sides if number % 2 else sides[::-1])}
         rounds.append((found["before"], found["after"]))
-    print(f"{told.rounds} rounds, {told.events:,} events, load {load()}")
+    print(f"{options.rounds} rounds, {options.events:,} events, load {load()}")
     for at, part in enumerate(sides[0].PARTS):
         for kind, name in ((0, "seconds"), (1, "processor"), (2, "PostgreSQL")):
             pairs = [(before[at][kind], after[at][kind]) for before, after in rounds]
@@ -201,12 +201,12 @@ def main():
     parser.add_argument("after")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--events", type=int, default=20000)
-    told = parser.parse_args()
+    options = parser.parse_args()
     kind = kind_of()
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR", "/var/tmp")) as folder:
-        sides = [kind("before", told.before, f"{folder}/before"), kind("after", told.after, f"{folder}/after")]
+        sides = [kind("before", options.before, f"{folder}/before"), kind("after", options.after, f"{folder}/after")]
         try:
-            compare(sides, told)
+            compare(sides, options)
         finally:
             for side in sides:
                 getattr(side, "close", lambda: None)()

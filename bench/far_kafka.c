@@ -34,12 +34,12 @@ static rd_kafka_t *make(rd_kafka_type_t type, rd_kafka_conf_t *conf, const struc
 
 static int partitions_of(rd_kafka_t *client, const char *name)
 {
-	const struct rd_kafka_metadata *told = NULL;
+	const struct rd_kafka_metadata *metadata = NULL;
 	rd_kafka_topic_t *topic = rd_kafka_topic_new(client, name, NULL);
-	if (rd_kafka_metadata(client, 0, topic, &told, WAIT_MS) != RD_KAFKA_RESP_ERR_NO_ERROR)
+	if (rd_kafka_metadata(client, 0, topic, &metadata, WAIT_MS) != RD_KAFKA_RESP_ERR_NO_ERROR)
 		die("asking for the topic");
-	int count = told->topics[0].partition_cnt;
-	rd_kafka_metadata_destroy(told);
+	int count = metadata->topics[0].partition_cnt;
+	rd_kafka_metadata_destroy(metadata);
 	rd_kafka_topic_destroy(topic);
 	return count;
 }

@@ -94,17 +94,17 @@ class Kafka:
 
 
 class Bench:
-    def __init__(self, told, folder):
-        self.told = told
+    def __init__(self, options, folder):
+        self.options = options
         self.database, self.kafka = Database(os.environ["SEMEL_TEST_POSTGRES"]), Kafka(os.environ["SEMEL_TEST_KAFKA"])
         self.slot = f"bench_{os.getpid()}"
-        self.words = [told.semel, "--store", self.database.url]
+        self.words = [options.semel, "--store", self.database.url]
         self.bare = compile_all(folder, ("bare_stream", "latency_kafka"))
         self.meter = Meter(self.database, self.kafka)
 
     def init(self):
         self.run("init")
-        if not self.told.quick:
+        if not self.options.quick:
             self.kafka.warm()
 
     def close(self):
@@ -124,7 +124,7 @@ class Bench:
     def start(self, source):
         more = ("--slot", self.slot) if "cdc" in source else ()
         return subprocess.Popen([*self.words, "--broker", self.kafka.url, "relay", *source, *more],
-                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL if not self.told.verbose else None)
+                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL if not self.options.verbose else None)
 
     # ---- drain -----------------------------------------------------------------------------------
 
@@ -154,8 +154,8 @@ class Bench:
         return {"rate": events / (end - begin), "steady": (high - low) / (high_at - low_at), **cost, "own": own, "memory": memory}
 
     def drain(self):
-        events, runs = self.told.events, {}
-        for _ in range(self.told.rounds):
+        events, runs = self.options.events, {}
+        for _ in range(self.options.rounds):
             for source in (CDC, CDC_MARKED, POLL):
                 topic = self.kafka.fresh()
                 self.fill(topic, events)
@@ -168,7 +168,7 @@ class Bench:
 
     def tell(self, events, runs):
         limit = middle([run["rate"] for run in runs[f"bare reader, {PAUSE_US} µs"]])
-        print(f"{events:,} events in transactions of {ROWS}, {PARTITIONS} partitions, {self.told.rounds} rounds, load {load()}")
+        print(f"{events:,} events in transactions of {ROWS}, {PARTITIONS} partitions, {self.options.rounds} rounds, load {load()}")
         for name, rounds in runs.items():
             seen = {key: middle([run[key] for run in rounds]) for key in rounds[0]}
             steady = f", steady {seen['steady']:8,.0f}/s = {seen['steady'] / limit:.2f}" if "steady" in seen else ""
@@ -180,16 +180,16 @@ class Bench:
     # ---- latency ---------------------------------------------------------------------------------
 
     def delays(self, topic, *more, statement=INSERT_EVENT):
-        rate, warm = self.told.rate, self.told.rate * 2
+        rate, warm = self.options.rate, self.options.rate * 2
         host, port = self.kafka.place.rsplit(":", 1)
         words = output(self.bare["latency_kafka"], self.database.url, statement.format(topic), host, port, topic, rate,
-                       warm + rate * self.told.seconds, warm, *more).split()
+                       warm + rate * self.options.seconds, warm, *more).split()
         return f"{words[1]}/s  p50 {words[3]} ms  p99 {words[4]} ms   (commit p50 {words[6]}  p99 {words[7]})  repeated {words[9]}"
 
     def latency(self):
-        print(f"commit to consumer at {self.told.rate} commits a second, load {load()}")
+        print(f"commit to consumer at {self.options.rate} commits a second, load {load()}")
         self.database.do("CREATE TABLE IF NOT EXISTS effect (id text, payload text)")
-        for _ in range(self.told.rounds):
+        for _ in range(self.options.rounds):
             plain = "INSERT INTO effect (id, payload) VALUES ($1, $2)"
             topic = self.kafka.fresh()
             print("  no relay, published by the writer ", self.delays(topic, topic, "key", statement=plain))
@@ -202,16 +202,16 @@ class Bench:
         relay = self.start(source)
         time.sleep(2)
         before, begin = used_s(relay.pid), time.monotonic()
-        told = self.delays(topic)
+        delays = self.delays(topic)
         share = (used_s(relay.pid) - before) * 100 / (time.monotonic() - begin)
-        print(f"  relay {' '.join(source):28} {told}   {share:.1f} % of a core, {resident_mb(relay.pid):.1f} MB")
+        print(f"  relay {' '.join(source):28} {delays}   {share:.1f} % of a core, {resident_mb(relay.pid):.1f} MB")
         relay.terminate()
         relay.wait()
 
     # ---- kill ------------------------------------------------------------------------------------
 
     def kill(self):
-        events = self.told.events
+        events = self.options.events
         for source in (CDC, CDC_MARKED, POLL):
             topic = self.kafka.fresh()
             self.fill(topic, events)

@@ -86,8 +86,8 @@ def drop_slot(database, slot):
 class Broker:
     def __init__(self, url):
         self.url, self.parts = url, urlsplit(url)
-        told = json.loads(os.environ.get("SEMEL_TEST_SERVERS", "{}"))
-        self.node = told.get("rabbitmq", {}).get("node")
+        endpoints = json.loads(os.environ.get("SEMEL_TEST_SERVERS", "{}"))
+        self.node = endpoints.get("rabbitmq", {}).get("node")
 
     def channel(self, what):
         connection = pika.BlockingConnection(pika.URLParameters(self.url))
@@ -252,27 +252,27 @@ def read_arguments(description, parts, numbers, servers, flags=None):
     for name, explanation in (flags or {}).items():
         parser.add_argument(f"--{name}", action="store_true", help=explanation)
     parser.add_argument("--quick", action="store_true", help="a few seconds each, to see that it works")
-    told = parser.parse_args()
-    unknown = set(told.parts) - set(parts)
+    options = parser.parse_args()
+    unknown = set(options.parts) - set(parts)
     if unknown:
         parser.error(f"no such part: {' '.join(unknown)} (there are {' '.join(parts)})")
     if any(f"SEMEL_TEST_{kind.upper()}" not in os.environ for kind in servers):
         only = " ".join(f"--only {kind}" for kind in servers)
         parser.error(f"run it by tests/support/servers.py run {only} -- …")
-    if told.quick:
-        vars(told).update({name: quick for name, (_, quick) in numbers.items()})
-    told.parts = told.parts or list(parts)
-    return told
+    if options.quick:
+        vars(options).update({name: quick for name, (_, quick) in numbers.items()})
+    options.parts = options.parts or list(parts)
+    return options
 
 
-def run(kind, told):
+def run(kind, options):
     """The parts of a bench, which are its methods, one after the other."""
     sys.stdout.reconfigure(line_buffering=True)
     with tempfile.TemporaryDirectory() as folder:
-        bench = kind(told, Path(folder))
+        bench = kind(options, Path(folder))
         try:
             bench.init()
-            for part in told.parts:
+            for part in options.parts:
                 getattr(bench, part)()
         finally:
             bench.close()

@@ -33,8 +33,8 @@ def script(folder, name, second):
 
 def commits_per_second(database, path, seconds):
     words = ["pgbench", "-n", "-M", "prepared", "-c", CLIENTS, "-j", "1", "-T", seconds, "-f", path, database.url]
-    told = subprocess.run(list(map(str, words)), check=True, capture_output=True, text=True).stdout
-    return float(re.search(r"tps = ([0-9.]+)", told).group(1))
+    printed = subprocess.run(list(map(str, words)), check=True, capture_output=True, text=True).stdout
+    return float(re.search(r"tps = ([0-9.]+)", printed).group(1))
 
 
 def turn(database, semel, path, seconds, name):
@@ -53,13 +53,13 @@ def turn(database, semel, path, seconds, name):
     return rate
 
 
-def measure(database, semel, told):
+def measure(database, semel, options):
     rates = {"trivial": [], "outbox": [], "asleep": [], "no bell": []}
-    seconds = max(told.seconds // 4, 1)
+    seconds = max(options.seconds // 4, 1)
     database.do(TABLES)
     with tempfile.TemporaryDirectory() as folder:
         paths = {"trivial": script(folder, "trivial", TRIVIAL), "outbox": script(folder, "outbox", OUTBOX)}
-        for number in range(told.rounds):
+        for number in range(options.rounds):
             names = list(rates)
             for name in names if number % 2 else reversed(names):
                 path = paths["trivial" if name == "trivial" else "outbox"]

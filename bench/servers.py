@@ -24,10 +24,10 @@ BATCH = 500
 
 
 class Bench:
-    def __init__(self, told, folder):
-        self.told = told
+    def __init__(self, options, folder):
+        self.options = options
         self.database, self.broker = Database(os.environ["SEMEL_TEST_POSTGRES"]), Broker(os.environ["SEMEL_TEST_RABBITMQ"])
-        self.semel = Semel(told.semel, self.database, self.broker)
+        self.semel = Semel(options.semel, self.database, self.broker)
         self.bare = compile_all(folder, ("bare_publish", "bare_consume", "latency_rabbitmq"))
         self.place = [self.broker.parts.hostname, self.broker.parts.port]
 
@@ -51,10 +51,10 @@ class Bench:
     def publish_bare(self, way, headers, events):
         self.broker.fresh(QUEUE)
         return self.measured(events, lambda: output(self.bare["bare_publish"], *self.place, *way, events, BYTES,
-                                                    self.told.window, headers))
+                                                    self.options.window, headers))
 
     def drain(self, *more):
-        return self.semel.run("relay", "--drain", "--timeout", "10m", "--window", self.told.window, *more)
+        return self.semel.run("relay", "--drain", "--timeout", "10m", "--window", self.options.window, *more)
 
     def publish_by_relay(self, events):
         self.database.fill(events)
@@ -65,8 +65,8 @@ class Bench:
         return found
 
     def relay(self):
-        events, runs = self.told.events, {"bare": [], "bare, topic exchange and headers": [], "relay": []}
-        for _ in range(self.told.rounds):
+        events, runs = self.options.events, {"bare": [], "bare, topic exchange and headers": [], "relay": []}
+        for _ in range(self.options.rounds):
             runs["bare"].append(self.publish_bare(["", QUEUE], 0, events))
             runs["relay"].append(self.publish_by_relay(events))
             runs["bare, topic exchange and headers"].append(self.publish_bare([TOPIC, "made"], HEADERS, events))
@@ -74,14 +74,14 @@ class Bench:
         print(f"  relay, highest resident memory {max(run[2] for run in runs['relay']):.1f} MB")
 
     def compare(self, title, runs, ours):
-        print(f"{title}: {self.told.events:,} events, {self.told.rounds} rounds, load {load()}")
+        print(f"{title}: {self.options.events:,} events, {self.options.rounds} rounds, load {load()}")
         rates = {name: middle([run[0] for run in rounds]) for name, rounds in runs.items()}
         costs = {name: {party: middle([run[1][party] for run in rounds]) for party in rounds[0][1]}
                  for name, rounds in runs.items()}
         sums = {name: sum(cost.values()) for name, cost in costs.items()}
         for name, rate in rates.items():
-            told = "  ".join(f"{party} {used:5.1f}" for party, used in costs[name].items())
-            print(f"  {name:34} {rate:8,.0f}/s  {ours} / it {rates[ours] / rate:5.2f}   processor µs each: {told}"
+            line = "  ".join(f"{party} {used:5.1f}" for party, used in costs[name].items())
+            print(f"  {name:34} {rate:8,.0f}/s  {ours} / it {rates[ours] / rate:5.2f}   processor µs each: {line}"
                   f"  sum {sums[name]:5.1f}  it / {ours} {sums[name] / sums[ours]:5.2f}")
 
     # ---- consume ---------------------------------------------------------------------------------
@@ -95,11 +95,11 @@ class Bench:
         output(self.bare["bare_consume"], *self.place, BARE_QUEUE, self.database.url, sql, events, BATCH)
 
     def consume(self):
-        events, runs = self.told.events, {"bare loop, no guard": [], "consume": []}
+        events, runs = self.options.events, {"bare loop, no guard": [], "consume": []}
         self.broker.delete(QUEUE, f"{SCOPE}.{TOPIC}")
         self.broker.fresh(BARE_QUEUE, single=True)
         self.consume_by_semel()  # declares its queue
-        for number in range(self.told.rounds):
+        for number in range(self.options.rounds):
             self.database.fill(events)
             self.database.do("TRUNCATE effect")
             self.drain()
@@ -114,24 +114,24 @@ class Bench:
     # ---- latency ---------------------------------------------------------------------------------
 
     def delays(self, seconds, *more, statement=INSERT_EVENT):
-        rate, warm = self.told.rate, self.told.rate * 2
+        rate, warm = self.options.rate, self.options.rate * 2
         words = output(self.bare["latency_rabbitmq"], self.database.url, statement, *self.place, QUEUE, rate,
                        warm + rate * seconds, warm, *more).split()
         return f"{words[1]}/s  p50 {words[3]} ms  p99 {words[4]} ms   (commit p50 {words[6]}  p99 {words[7]})  repeated {words[9]}"
 
     def latency(self):
-        print(f"commit to consumer at {self.told.rate} commits a second, load {load()}")
+        print(f"commit to consumer at {self.options.rate} commits a second, load {load()}")
         self.database.fill(0)
         self.broker.fresh(QUEUE)
-        for _ in range(self.told.rounds):
+        for _ in range(self.options.rounds):
             plain = "INSERT INTO effect (id, payload) VALUES ($1, $2)"
-            print("  no relay, published by the writer ", self.delays(self.told.seconds, TOPIC, "made", statement=plain))
+            print("  no relay, published by the writer ", self.delays(self.options.seconds, TOPIC, "made", statement=plain))
             relay = self.semel.start("relay")
             time.sleep(2)
             before, begin = used_s(relay.pid), time.monotonic()
-            told = self.delays(self.told.seconds)
+            delays = self.delays(self.options.seconds)
             share = (used_s(relay.pid) - before) * 100 / (time.monotonic() - begin)
-            print(f"  relay                              {told}   {share:.1f} % of a core, {resident_mb(relay.pid):.1f} MB")
+            print(f"  relay                              {delays}   {share:.1f} % of a core, {resident_mb(relay.pid):.1f} MB")
             relay.terminate()
             relay.wait()
 
@@ -149,7 +149,7 @@ class Bench:
         database is the part that could get slower."""
         self.database.fill(backlog)
         self.broker.fresh(QUEUE)
-        relay = self.semel.start("relay", "--window", self.told.window)
+        relay = self.semel.start("relay", "--window", self.options.window)
         first, begin, before, own = self.watch_queue(relay, events)
         last, end, after, own_after = self.watch_queue(relay, events * 2)
         relay.kill()
@@ -157,9 +157,9 @@ class Bench:
         return (last - first) / (end - begin), (after["postgres"] - before["postgres"] + own_after - own) * 1e6 / (last - first)
 
     def backlog(self):
-        events = self.told.events // 4
-        runs = {events * 2 + 1000: [], self.told.backlog: []}
-        for _ in range(self.told.rounds):
+        events = self.options.events // 4
+        runs = {events * 2 + 1000: [], self.options.backlog: []}
+        for _ in range(self.options.rounds):
             for waiting, rounds in runs.items():
                 rounds.append(self.stretch(waiting, events))
         print(f"relay, {events:,} events with so many waiting at their end, load {load()}")
@@ -170,21 +170,21 @@ class Bench:
     # ---- kill ------------------------------------------------------------------------------------
 
     def kill(self):
-        events = self.told.events
+        events = self.options.events
         self.database.fill(events)
         self.broker.fresh(QUEUE)
-        relay = self.semel.start("relay", "--window", self.told.window)
+        relay = self.semel.start("relay", "--window", self.options.window)
         self.watch_queue(relay, events // 2)
         relay.kill()
         relay.wait()
         self.drain()
-        print(f"killed in the middle of {events:,}: {self.broker.ready(QUEUE) - events:,} repeated, window {self.told.window:,}")
+        print(f"killed in the middle of {events:,}: {self.broker.ready(QUEUE) - events:,} repeated, window {self.options.window:,}")
 
     # ---- rows ------------------------------------------------------------------------------------
 
     def rows(self):
         self.broker.fresh(QUEUE)  # without one every event would be refused, and the relay never sleep
-        rows.measure(self.database, self.semel, self.told)
+        rows.measure(self.database, self.semel, self.options)
 
 
 PARTS = ("relay", "consume", "latency", "backlog", "kill", "rows")

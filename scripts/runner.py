@@ -157,7 +157,7 @@ class SharedServers:
     def __init__(self, run):
         self.run, self.lock = run, threading.Lock()
         self.lacking = {}
-        self.sandbox, self.told = None, None
+        self.sandbox, self.variables = None, None
         # A server is ended with the thread that has started it, so that one has to last.
         self.thread = concurrent.futures.ThreadPoolExecutor(max_workers=1)
 
@@ -174,9 +174,9 @@ class SharedServers:
         if self.missing("kafka") and not self.missing(servers.MOCK):
             kinds.append(servers.MOCK)
         with self.lock:
-            if self.told is None:
-                self.told = self.thread.submit(self.start, kinds).result()
-            return self.told
+            if self.variables is None:
+                self.variables = self.thread.submit(self.start, kinds).result()
+            return self.variables
 
     def start(self, kinds):
         self.sandbox = Sandbox(self.run.temporary)

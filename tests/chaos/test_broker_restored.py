@@ -25,7 +25,7 @@ def node(sandbox):
 
 @pytest.fixture
 def shop(sandbox, node, tmp_path):
-    with attached_to(at(Servers(sandbox, ["postgres"]), rabbitmq=node.told())):
+    with attached_to(at(Servers(sandbox, ["postgres"]), rabbitmq=node.endpoints())):
         fresh = Shop(tmp_path)
         fresh.by_sql("billing", *LEASE, *RETRIES)
         yield fresh

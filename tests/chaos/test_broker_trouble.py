@@ -61,7 +61,7 @@ def test_an_alarm_pauses_the_relay_and_costs_no_attempts(shop, administrator, al
 def test_a_drain_that_ends_under_an_alarm_says_why_and_how_much_waits(shop, alarm):
     shop.load(aggregates=8, each=5)
     alarm()
-    shop.drain_times_out("relay", told=["40 events wait", "is blocked"])
+    shop.drain_times_out("relay", expected=["40 events wait", "is blocked"])
     assert attempts(shop) == 0
     done = shop.run("doctor")
     assert done.returncode == 1 and "problem  broker-alarm        the broker blocks publishing" in done.stdout, done.stdout

@@ -355,10 +355,10 @@ def test_without_logical_decoding_the_relay_says_what_to_set_and_polls(sandbox, 
 def test_a_standby_is_promoted_that_never_had_the_slot(sandbox, servers, tmp_path):
     primary = Postgres(sandbox, "primary", settings=SETTINGS).create()
     standby = primary.standby()
-    told = at(servers, postgres=f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}",
-              parameters={"target_session_attrs": "read-write", "connect_timeout": "2"})
+    endpoints = at(servers, postgres=f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}",
+                   parameters={"target_session_attrs": "read-write", "connect_timeout": "2"})
     try:
-        with shop_at(told, tmp_path) as shop:
+        with shop_at(endpoints, tmp_path) as shop:
             with workload(shop) as producer:
                 streams(shop)
                 primary.kill()

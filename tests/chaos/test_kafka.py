@@ -132,7 +132,7 @@ def nodes(sandbox):
 def spread(nodes, servers, tmp_path):
     """A shop at a Kafka of three nodes, of which one may be lost."""
     place = ",".join(node.bootstrap() for node in nodes)
-    with shop_at(at(servers, kafka=nodes[0].told()), tmp_path, place) as fresh:
+    with shop_at(at(servers, kafka=nodes[0].endpoints()), tmp_path, place) as fresh:
         yield fresh
 
 
@@ -152,11 +152,11 @@ RISKS = (  # what a topic is made with, what `topology check` says of it
 
 def tells_topics_at_risk(shop):
     """Asked until it is told: any of the nodes may answer, and hears of a new topic a little later."""
-    for number, (settings, told) in enumerate(RISKS):
+    for number, (settings, problem) in enumerate(RISKS):
         topic = f"risk-{number}"
         shop.broker.create(topic, partitions=1, **settings)
         check = ("topology", "check", "--scope", "risk", "--topic", topic)
-        wait_for(lambda topic=topic, told=told, check=check: f"topic {topic} {told}" in shop.run(*check).stdout, 60, told)
+        wait_for(lambda topic=topic, problem=problem, check=check: f"topic {topic} {problem}" in shop.run(*check).stdout, 60, problem)
 
 
 def test_leaders_change_and_brokers_are_lost_under_load(spread, nodes):

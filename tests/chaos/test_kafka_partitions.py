@@ -53,7 +53,7 @@ def make(folder, nodes):
 @pytest.fixture
 def outboxes(nodes, servers, tmp_path):
     """One is polled, one is read from the change stream."""
-    with attached_to(at(servers, kafka=nodes[0].told())), contextlib.ExitStack() as ending:
+    with attached_to(at(servers, kafka=nodes[0].endpoints())), contextlib.ExitStack() as ending:
         made = [Outbox(make(tmp_path / source, nodes), source) for source in ("poll", "cdc")]
         for outbox in made:
             ending.callback(outbox.semel.close)
@@ -128,8 +128,8 @@ class Outbox:
         assert sql("SELECT count(*) FROM semel_dead_letter") == [(0,)]
         reasons = {row[0] for row in sql("SELECT last_error FROM semel_outbox WHERE last_error IS NOT NULL")}
         assert reasons == {"partition 2 of topic split accepts nothing: it has no leader"}
-        told = [line for line in map(json.loads, self.log.read_text().splitlines()) if "partition stalled" in line["msg"]]
-        assert [(line["topic"], line["partition"]) for line in told] == [("split", 2)]
+        stalled = [line for line in map(json.loads, self.log.read_text().splitlines()) if "partition stalled" in line["msg"]]
+        assert [(line["topic"], line["partition"]) for line in stalled] == [("split", 2)]
         assert "partition 2 of topic split has no leader" in self.semel.run("doctor").stdout
 
     def check_books(self):
@@ -175,11 +175,11 @@ def test_a_partition_without_a_leader_stops_nobody_else(outboxes, nodes):
 def test_a_partition_with_too_few_replicas_in_sync_stops_nobody_else(outboxes, nodes):
     """It has a leader. That others are taken meanwhile is how the relay knows."""
     reason = "SELECT last_error, attempts FROM semel_outbox WHERE topic = 'narrow' AND status = 'NEW'"
-    told = ("partition 0 of topic narrow accepts nothing: it does not answer", 0)
+    expected = ("partition 0 of topic narrow accepts nothing: it does not answer", 0)
 
     def is_set_apart(outbox):
         outbox.write_one("fine")
-        return outbox.semel.sql(reason) == [told]
+        return outbox.semel.sql(reason) == [expected]
 
     for outbox in outboxes:
         outbox.write_one("narrow")

@@ -76,11 +76,11 @@ def test_a_relay_that_was_stopped_for_longer_than_its_lease_cannot_mark(shop):
 def test_a_promoted_standby_takes_over_and_nothing_committed_is_lost(tmp_path, sandbox, servers):
     primary = Postgres(sandbox, "primary").create()
     standby = primary.standby()
-    told = {**json.loads(servers.environment()[Servers.VARIABLE]),
-            "postgres": f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}",
-            "parameters": {"target_session_attrs": "read-write", "connect_timeout": "2"}}
+    endpoints = {**json.loads(servers.environment()[Servers.VARIABLE]),
+                 "postgres": f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}",
+                 "parameters": {"target_session_attrs": "read-write", "connect_timeout": "2"}}
     try:
-        with attached_to(told):
+        with attached_to(endpoints):
             shop = Shop(tmp_path)
             shop.by_sql("billing", *LEASE, *RETRIES)
             with workload(shop) as producer:
@@ -109,9 +109,9 @@ def url_at(node, shop):
 
 def test_the_leader_of_a_queue_and_of_a_stream_dies_under_load(tmp_path, sandbox, servers, monkeypatch):
     nodes = cluster(sandbox)
-    told = json.loads(servers.environment()[Servers.VARIABLE])
+    endpoints = json.loads(servers.environment()[Servers.VARIABLE])
     try:
-        with attached_to({**told, "rabbitmq": nodes[1].told()}) as second:
+        with attached_to({**endpoints, "rabbitmq": nodes[1].endpoints()}) as second:
             queue, stream = (shop_of(kind, tmp_path / kind, monkeypatch) for kind in ("rabbitmq", "rabbitmq-stream"))
             administrator = Administrator(nodes[0].ask)
 
@@ -129,7 +129,7 @@ def test_the_leader_of_a_queue_and_of_a_stream_dies_under_load(tmp_path, sandbox
                 nodes[1].start()
                 wait_for_effects(queue, to_queue)
                 wait_for_effects(stream, to_stream)
-            second.told["rabbitmq"] = nodes[0].told()
+            second.endpoints["rabbitmq"] = nodes[0].endpoints()
             for shop in (queue, stream):
                 shop.broker.url = url_at(nodes[0], shop)
             stream.broker.plain_url = nodes[0].url(stream.broker.name)

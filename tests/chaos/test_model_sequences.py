@@ -51,8 +51,8 @@ class ModelWalk(Walk):
     def drain(self, scope, kill=None):
         """As the scope is told now."""
         shape = self.more
-        told = [value for value in self.settings[scope].values() if value and value[0] not in (*shape, *SCOPES[scope])]
-        self.more = (*shape, *(word for words in told for word in words))
+        changed = [value for value in self.settings[scope].values() if value and value[0] not in (*shape, *SCOPES[scope])]
+        self.more = (*shape, *(word for words in changed for word in words))
         try:
             super().drain(scope, kill)
         finally:

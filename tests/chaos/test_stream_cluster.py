@@ -31,7 +31,7 @@ def postgres(sandbox):
 @pytest.fixture
 def shop(postgres, nodes, tmp_path):
     """Its stream is made at the first node, which leads it so."""
-    with attached_to(at(postgres, rabbitmq=nodes[0].told())):
+    with attached_to(at(postgres, rabbitmq=nodes[0].endpoints())):
         fresh = Shop(tmp_path)
         fresh.by_sql("billing", *LEASE, *RETRIES)
         yield fresh

@@ -68,10 +68,10 @@ class Walk:
 
     def run(self, *words, kill=None):
         """kill: one of the windows in which it may die this time; it need not come to it."""
-        told = {"SEMEL_FAILPOINT": f"{kill}:kill@{self.chance.randrange(1, 4)}"} if kill else {}
-        self.path.append(f"{' '.join(f'{key}={value}' for key, value in told.items())} semel {shlex.join(words)}".strip())
+        env = {"SEMEL_FAILPOINT": f"{kill}:kill@{self.chance.randrange(1, 4)}"} if kill else {}
+        self.path.append(f"{' '.join(f'{key}={value}' for key, value in env.items())} semel {shlex.join(words)}".strip())
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = self.semel.run(*words, env=told)
+        done = self.semel.run(*words, env=env)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         self.path[-1] += f"  # {done.returncode}"

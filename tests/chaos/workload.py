@@ -21,9 +21,9 @@ LOG_LEVEL = os.environ.get("SEMEL_TEST_LOG_LEVEL", "warn")
 
 
 @contextlib.contextmanager
-def attached_to(told):
+def attached_to(endpoints):
     """Shops are made at these servers, not at those of the run."""
-    before, mix.servers.attached = getattr(mix.servers, "attached", None), Attached(json.dumps(told))
+    before, mix.servers.attached = getattr(mix.servers, "attached", None), Attached(json.dumps(endpoints))
     try:
         yield mix.servers.attached
     finally:
@@ -39,9 +39,9 @@ def at(servers, **other):
 
 
 @contextlib.contextmanager
-def shop_at(told, folder, place=None):
+def shop_at(endpoints, folder, place=None):
     """A shop at these servers, with one subscription. place: of its broker, where it has several addresses."""
-    with attached_to(told):
+    with attached_to(endpoints):
         fresh = Shop(folder)
         if place:
             fresh.broker.address = place
@@ -116,8 +116,8 @@ def until_ready(count):
 @contextlib.contextmanager
 def workload(shop, relays=1, consumers=1, env=None, words=(), load=True, orders=1):
     """Relays and consumers at work under load; all of them must be there at the end, and end well."""
-    with until_ready(relays + consumers) as told:
-        env = {**told, **(env or {})}
+    with until_ready(relays + consumers) as variables:
+        env = {**variables, **(env or {})}
         processes = [spawn_logged(shop, "relay", *LEASE, *RETRIES, *words, env=env) for _ in range(relays)]
         processes += [spawn_logged(shop, *shop.subscriptions[0].words, env=env) for _ in range(consumers)]
     producer = Producer(shop.store, orders=orders)

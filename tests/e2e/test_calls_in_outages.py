@@ -46,7 +46,7 @@ class Cut:
     """Every connection to a server is cut, and no new one comes about."""
 
     def __init__(self, shop, name):
-        told = mix.servers().told
+        told = mix.servers().endpoints
         port = told["postgres"].rpartition(":")[2] if name == "store" else told["rabbitmq"]["port"]
         self.proxy = Proxy(("127.0.0.1", int(port)))
         place = f"127.0.0.1:{self.proxy.port}"

@@ -111,7 +111,7 @@ def test_a_smaller_budget_of_attempts_counts_those_that_were_spent(semel):
 
 @pytest.mark.only("rabbitmq")
 def test_a_refusal_is_marked_and_the_lanes_are_kept_while_the_broker_does_not_answer_for_the_rest(semel):
-    proxy = Proxy(("127.0.0.1", int(mix.servers().told["rabbitmq"]["port"])))
+    proxy = Proxy(("127.0.0.1", int(mix.servers().endpoints["rabbitmq"]["port"])))
     url = re.sub(r"@[^/]*", f"@127.0.0.1:{proxy.port}", semel.environment()["SEMEL_BROKER"])
     one = {"SEMEL_BROKER": f"{url}{'&' if '?' in url else '?'}max-message=200"}
     owners = "SELECT DISTINCT owner FROM semel_lease"

@@ -265,7 +265,7 @@ def test_an_endpoint_may_say_when_to_come_again(shop):
     publish(shop, "one")
     relay(shop)
     with Endpoint((503, {"Retry-After": "3600"}), (204, {})) as endpoint:
-        shop.drain_times_out(*scope_words("--http", endpoint.url), told=["1 wait (1 of them delayed)"])
+        shop.drain_times_out(*scope_words("--http", endpoint.url), expected=["1 wait (1 of them delayed)"])
     assert len(endpoint.requests) == 1
 
 
@@ -413,7 +413,7 @@ def test_an_outage_costs_no_attempts_and_is_over_when_the_dependency_is_back(sho
     relay(shop)
     port = free_port()
     url = f"http://127.0.0.1:{port}/events"
-    shop.drain_times_out(*scope_words("--http", url, "--attempts", "2"), told=["breaker is open"])
+    shop.drain_times_out(*scope_words("--http", url, "--attempts", "2"), expected=["breaker is open"])
     with (shop.folder / "log").open("w") as log:
         child = shop.spawn(*scope_words("--http", url, "--attempts", "2", "--json"), stderr=log)
         wait_for(lambda: (shop.folder / "log").read_text().count("breaker open, fetching paused") > 1, what="an open breaker")

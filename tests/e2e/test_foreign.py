@@ -349,7 +349,7 @@ def test_the_whole_way_over_checked_certificates(shop, guarded):
 def test_an_address_that_is_not_in_the_certificate_is_refused(shop, guarded):
     env = guarded(mix.servers().authority)
     shop.publish(env=env)
-    proxy = Proxy(("127.0.0.1", mix.servers().told["rabbitmq"]["tls_port"]), "127.0.0.2")
+    proxy = Proxy(("127.0.0.1", mix.servers().endpoints["rabbitmq"]["tls_port"]), "127.0.0.2")
     elsewhere = re.sub(r"@localhost:\d+", f"@127.0.0.2:{proxy.port}", env["SEMEL_BROKER"])
     done = shop.run("relay", "--drain", env={**env, "SEMEL_BROKER": elsewhere})
     proxy.close()

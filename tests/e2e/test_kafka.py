@@ -150,7 +150,7 @@ def test_a_topic_that_is_missing_and_may_not_be_made_is_told_with_its_event(seme
     env = {"SEMEL_BROKER": f"kafka://{SERVER}/?create-topics=no"}
     topic = f"missing-{uuid.uuid4()}"
     semel.publish("--topic", topic)
-    semel.drain_times_out("relay", told=[topic, "create it"], env=env)
+    semel.drain_times_out("relay", expected=[topic, "create it"], env=env)
 
 
 def test_offsets_that_are_kept_in_the_store_win(shop):

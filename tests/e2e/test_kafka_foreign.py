@@ -375,7 +375,7 @@ def secure(shop, user, password=kafka_server.PASSWORD):
 
 def test_who_may_not_write_to_a_topic_has_a_dead_letter_that_says_so(shop, topic):
     shop.broker.create("other.events")
-    shop.broker.allow(kafka_server.WRITER, "other.events", mix.servers().told["kafka"]["jars"])
+    shop.broker.allow(kafka_server.WRITER, "other.events", mix.servers().endpoints["kafka"]["jars"])
     refused, taken = shop.publish(), shop.publish("--topic", "other.events", aggregate="order:2")
     shop.ok("relay", "--drain", "--attempts", "2", "--first-delay", "20ms", env=secure(shop, kafka_server.WRITER))
     (letter,) = shop.json("dlq", "list")

@@ -186,7 +186,7 @@ def test_total_order_keeps_the_whole_topic_behind_an_event_under_retry(shop, bat
 @pytest.mark.core
 def test_total_order_stops_at_a_dead_letter_and_goes_on_after_its_replay(shop):
     published(shop, ("a1", "a"), ("bad", "b"), ("a2", "a"), ("c1", "c"))
-    shop.drain_times_out(*run_words("--order", "total", "--poison", "block"), told=["dlq list"])
+    shop.drain_times_out(*run_words("--order", "total", "--poison", "block"), expected=["dlq list"])
     before = arrived(shop)
     assert words(shop) == before[: before.index("bad")]
     mend(shop)
@@ -201,7 +201,7 @@ def test_the_event_that_a_topic_waits_for_is_found_behind_copies_of_others(shop,
     """The copies of `replay` come first, and wait themselves as long as the topic does."""
     published(shop, ("a1", "a"), ("bad", "b"), ("a2", "a"))
     total = ("--order", "total", "--poison", "block", *how)
-    shop.drain_times_out(*run_words(*total), told=["dlq list"])
+    shop.drain_times_out(*run_words(*total), expected=["dlq list"])
     shop.ok(*ONE, "replay", "--scope", "billing", "--aggregate", "order:a")
     mend(shop)
     shop.ok("dlq", "replay", "--all")
@@ -211,7 +211,7 @@ def test_the_event_that_a_topic_waits_for_is_found_behind_copies_of_others(shop,
 
 def test_total_order_goes_on_when_the_head_is_discarded(shop):
     published(shop, ("bad", "b"), ("a1", "a"))
-    shop.drain_times_out(*run_words("--order", "total", "--poison", "block"), told=["dlq list"])
+    shop.drain_times_out(*run_words("--order", "total", "--poison", "block"), expected=["dlq list"])
     shop.ok("dlq", "discard", shop.json("dlq", "list")[0]["dlqEntryId"])
     consume(shop, "--order", "total", "--poison", "block")
     assert words(shop) == ["a1"]

@@ -20,7 +20,7 @@ def pooler(semel):
     database = semel.store.rpartition("/")[2].partition("?")[0]
     with Sandbox() as sandbox:
         try:
-            yield PgBouncer(sandbox, mix.servers().told["postgres"], database).start()
+            yield PgBouncer(sandbox, mix.servers().endpoints["postgres"], database).start()
         except Missing as reason:
             pytest.skip(f"{reason}; as root: apt-get install -y --no-install-recommends pgbouncer")
 

@@ -104,7 +104,7 @@ def test_a_blocked_aggregate_keeps_the_drain_from_its_end_until_it_is_discarded(
     for word, aggregate in (("bad", "a"), ("a2", "a"), ("b1", "b"), ("a3", "a")):
         publish(shop, word, aggregate)
     relay(shop)
-    shop.drain_times_out(*consume_words("--poison", "block"), told=["2 blocked", "semel dlq list"])
+    shop.drain_times_out(*consume_words("--poison", "block"), expected=["2 blocked", "semel dlq list"])
     assert words(shop) == ["b1"]
     shop.ok("dlq", "discard", letters(shop)[0]["dlqEntryId"])
     consume(shop, "billing", "--poison", "block")
@@ -116,7 +116,7 @@ def test_a_blocked_aggregate_goes_on_after_the_replay(shop):
     for word in ("bad", "a2"):
         publish(shop, word, "a")
     relay(shop)
-    shop.drain_times_out(*consume_words("--poison", "block"), told=["1 blocked"])
+    shop.drain_times_out(*consume_words("--poison", "block"), expected=["1 blocked"])
     replay_all(shop)
     consume(shop, "billing", "--poison", "block")
     assert words(shop) == ["bad", "a2"]
@@ -302,7 +302,7 @@ def test_a_refused_event_comes_again_when_there_is_room_and_nothing_overtakes_it
 def test_a_refusal_that_is_not_over_is_why_the_drain_is_not(shop):
     for word in ("a1", "a2", "a3"):
         publish(shop, word, "a")
-    shop.drain_times_out(*FULL, "relay", "--first-delay", "1h", "--delay-max", "1h", told=["1 retrying", "full"])
+    shop.drain_times_out(*FULL, "relay", "--first-delay", "1h", "--delay-max", "1h", expected=["1 retrying", "full"])
 
 
 @pytest.mark.only("local")
@@ -310,7 +310,7 @@ def test_a_relay_that_blocks_says_why_it_is_not_drained(shop):
     publish(shop, "x" * 200, "a")
     publish(shop, "a2", "a")
     small = ("--broker", "local:semel-broker.db?max-message=100")
-    shop.drain_times_out(*small, "relay", "--poison", "block", told=["1 blocked by a failed event"])
+    shop.drain_times_out(*small, "relay", "--poison", "block", expected=["1 blocked by a failed event"])
     shop.ok("dlq", "discard", letters(shop)[0]["dlqEntryId"])
     relay(shop, "--poison", "block")
     assert status_of(shop)["a2"] == "PUBLISHED"

@@ -546,4 +546,4 @@ def test_a_drain_of_a_paused_subscription_says_why_it_ends(shop, server):
     server.json("/api/admin/subscriptions/billing/pause", "POST")
     publish(shop, "second")
     relay(shop)
-    shop.drain_times_out("consume", "--scope", "billing", "--topic", "order.events", "--exec", "true", told=["paused"])
+    shop.drain_times_out("consume", "--scope", "billing", "--topic", "order.events", "--exec", "true", expected=["paused"])

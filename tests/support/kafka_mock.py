@@ -121,7 +121,7 @@ class MockServer:
     def bootstrap(self):
         return self.address.read_text(encoding="ascii")
 
-    def told(self):
+    def endpoints(self):
         return {"port": int(self.bootstrap().rpartition(":")[2])}
 
     def close(self):

@@ -203,7 +203,7 @@ class Kafka(Process):
     def administrator(self, patience_s=60):
         return Administrator(self.bootstrap(), patience_s)
 
-    def told(self):
+    def endpoints(self):
         """What another process needs to know of it."""
         return {"port": self.port, "secure_port": self.secure_port, "jars": str(self.jars)}
 

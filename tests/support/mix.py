@@ -253,12 +253,12 @@ class Backend:
 
     def environment(self):
         """How the program finds them; the defaults are the files."""
-        told = {}
+        variables = {}
         if STORE != "sqlite":
-            told["SEMEL_STORE"] = str(self.store)
+            variables["SEMEL_STORE"] = str(self.store)
         if BROKER != "local":
-            told["SEMEL_BROKER"] = self.broker.url
-        return told
+            variables["SEMEL_BROKER"] = self.broker.url
+        return variables
 
     def words(self, words):
         """The relay of a change stream is told so, and has a slot of the test's own, which `init` makes."""
@@ -285,7 +285,7 @@ def database_with_tables(program, made={}):  # noqa: B006: one for the process, 
     import psycopg2
 
     name = "semel_tables_" + hashlib.sha256(str(program).encode()).hexdigest()[:12]
-    if made.get(name) == servers().told["postgres"]:
+    if made.get(name) == servers().endpoints["postgres"]:
         return name
     connection = psycopg2.connect(servers().postgres_url("postgres"))
     connection.autocommit = True
@@ -297,7 +297,7 @@ def database_with_tables(program, made={}):  # noqa: B006: one for the process, 
             make_tables(program, cursor, name)
     finally:
         connection.close()
-    made[name] = servers().told["postgres"]
+    made[name] = servers().endpoints["postgres"]
     return name
 
 

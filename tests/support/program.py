@@ -131,14 +131,14 @@ class Semel:
         assert len(lines) == 1, done.stderr
         return lines[0].removeprefix("semel: ")
 
-    def drain_times_out(self, *words, told, **options):
+    def drain_times_out(self, *words, expected, **options):
         """The complaint of a drain that cannot end, and that has come as far as to say so: with all of these words.
         Where it has not, it gets more time."""
         for seconds in (1, 4, 16, 64):
             complaint = self.fails(75, *words, "--drain", "--timeout", f"{seconds}s", **options)
-            if all(text in complaint for text in told):
+            if all(text in complaint for text in expected):
                 return complaint
-        raise AssertionError(f"{told} is not in: {complaint}")
+        raise AssertionError(f"{expected} is not in: {complaint}")
 
     def publish(self, *words, type="order.created.v1", aggregate="order:1", **options):
         """The id of a published event."""

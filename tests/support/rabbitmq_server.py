@@ -176,7 +176,7 @@ class RabbitMQ(Process):
             self.asked = Control(self.node, {**self.sandbox.environment(), **self.names.environment()})
         return self.asked.ask(expression)
 
-    def told(self):
+    def endpoints(self):
         """What another process needs to ask this node."""
         return {"node": self.node, "port": self.port, "tls_port": self.tls_port,
                 "environment": {**self.sandbox.environment(), **self.names.environment()}}
@@ -258,9 +258,9 @@ class Administrator:
 
     def names(self, vhost):
         """Of all queues and exchanges."""
-        told = self.ask(f"[rabbit_amqqueue:list_names({binary(vhost)}),"
+        result = self.ask(f"[rabbit_amqqueue:list_names({binary(vhost)}),"
                         f" [element(2, X) || X <- rabbit_exchange:list({binary(vhost)})]]")
-        return set(re.findall(r'(?:queue|exchange),<<"(.*?)">>', told))
+        return set(re.findall(r'(?:queue|exchange),<<"(.*?)">>', result))
 
     def delete_queues(self, vhost):
         """All of them, as a person in the wrong window would."""

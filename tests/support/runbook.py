@@ -9,7 +9,7 @@ MISTAKES = {2, 64, 70, 78, 126, 127}
 SAYS_HOW_IT_ENDED = """#!/bin/sh
 "{program}" "$@"
 code=$?
-echo "$code $*" >> "{told}"
+echo "$code $*" >> "{calls}"
 exit $code
 """
 
@@ -19,11 +19,11 @@ class RunbookReader(guide.Reader):
 
     def __init__(self, folder, environment):
         super().__init__(folder, environment)
-        self.told = folder / "bin" / "told"
-        self.told.touch()
+        self.calls = folder / "bin" / "calls"
+        self.calls.touch()
         program = folder / "bin" / "semel"
         program.unlink()
-        program.write_text(SAYS_HOW_IT_ENDED.format(program=PROGRAM, told=self.told), encoding="utf-8")
+        program.write_text(SAYS_HOW_IT_ENDED.format(program=PROGRAM, calls=self.calls), encoding="utf-8")
         program.chmod(0o755)
 
     def follow(self, name, since="", until=None):
@@ -38,7 +38,7 @@ class RunbookReader(guide.Reader):
 
     def codes(self):
         """Of every run of semel: how it ended, and its words."""
-        lines = [line.partition(" ") for line in self.told.read_text(encoding="utf-8").splitlines()]
+        lines = [line.partition(" ") for line in self.calls.read_text(encoding="utf-8").splitlines()]
         return [(int(code), words) for code, _, words in lines]
 
     def check(self, code, output, errors):

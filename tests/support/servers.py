@@ -75,19 +75,19 @@ class Servers:
                 slow.wait()
 
     def environment(self):
-        told = {self.VARIABLE: json.dumps({
+        env = {self.VARIABLE: json.dumps({
             "authority": str(self.certificates.authority),
             "postgres": f"127.0.0.1:{self.postgres.port}" if self.postgres else None,
-            "rabbitmq": self.rabbitmq.told() if self.rabbitmq else None,
-            "kafka": self.kafka.told() if self.kafka else None})}
+            "rabbitmq": self.rabbitmq.endpoints() if self.rabbitmq else None,
+            "kafka": self.kafka.endpoints() if self.kafka else None})}
         if self.postgres:
-            told["SEMEL_TEST_POSTGRES"] = self.postgres.url()
-            told["PGSSLMODE"] = "disable"  # a handshake costs more than most of what is asked; tests of TLS say so in the URL
+            env["SEMEL_TEST_POSTGRES"] = self.postgres.url()
+            env["PGSSLMODE"] = "disable"  # a handshake costs more than most of what is asked; tests of TLS say so in the URL
         if self.rabbitmq:
-            told["SEMEL_TEST_RABBITMQ"] = self.rabbitmq.url()
+            env["SEMEL_TEST_RABBITMQ"] = self.rabbitmq.url()
         if self.kafka:
-            told["SEMEL_TEST_KAFKA"] = self.kafka.bootstrap()
-        return told
+            env["SEMEL_TEST_KAFKA"] = self.kafka.bootstrap()
+        return env
 
 
 def look_for_postgres():
@@ -138,34 +138,34 @@ def what_is_missing(kinds=USUAL):
 
 
 class Attached:
-    """The servers of a `run` above us, or those that told says."""
+    """The servers of a `run` above us, or those that endpoints names."""
 
-    def __init__(self, told=None):
-        self.told = json.loads(told or os.environ[Servers.VARIABLE])
-        self.authority, self.control = Path(self.told["authority"]), None
+    def __init__(self, endpoints=None):
+        self.endpoints = json.loads(endpoints or os.environ[Servers.VARIABLE])
+        self.authority, self.control = Path(self.endpoints["authority"]), None
 
     def postgres_url(self, database="semel", user="semel", address=None, **parameters):
         """address: host and port of a proxy before it."""
-        parameters = {**self.told.get("parameters", {}), **parameters}
+        parameters = {**self.endpoints.get("parameters", {}), **parameters}
         more = "&".join(f"{key}={value}" for key, value in parameters.items())
-        return f"postgres://{user}@{address or self.told['postgres']}/{database}{'?' + more if more else ''}"
+        return f"postgres://{user}@{address or self.endpoints['postgres']}/{database}{'?' + more if more else ''}"
 
     def rabbitmq_url(self, vhost="", user="guest:guest"):
-        return f"amqp://{user}@127.0.0.1:{self.told['rabbitmq']['port']}/{vhost}"
+        return f"amqp://{user}@127.0.0.1:{self.endpoints['rabbitmq']['port']}/{vhost}"
 
     def rabbitmq_tls_url(self, vhost, user):
-        return f"amqps://{user}@localhost:{self.told['rabbitmq']['tls_port']}/{vhost}"
+        return f"amqps://{user}@localhost:{self.endpoints['rabbitmq']['tls_port']}/{vhost}"
 
     def kafka_address(self):
-        return f"127.0.0.1:{self.told['kafka']['port']}"
+        return f"127.0.0.1:{self.endpoints['kafka']['port']}"
 
     def kafka_secure_address(self):
         """By name, with the password of kafka_server."""
-        return f"localhost:{self.told['kafka']['secure_port']}"
+        return f"localhost:{self.endpoints['kafka']['secure_port']}"
 
     def ask(self, expression):
         if not self.control:
-            self.control = Control(self.told["rabbitmq"]["node"], self.told["rabbitmq"]["environment"])
+            self.control = Control(self.endpoints["rabbitmq"]["node"], self.endpoints["rabbitmq"]["environment"])
         return self.control.ask(expression)
 
     @property
@@ -195,8 +195,8 @@ def start(kind):
             lines = ["SEMEL_TEST_KAFKA=" + ",".join(node.bootstrap() for node in kafka_server.cluster(sandbox))]
         else:
             servers = Servers(sandbox, [kind])
-            told = servers.environment()
-            lines = [f"{key}={value}" for key, value in told.items() if key != Servers.VARIABLE]
+            env = servers.environment()
+            lines = [f"{key}={value}" for key, value in env.items() if key != Servers.VARIABLE]
             lines.append(f"authority={servers.certificates.authority}")
         print("\n".join(lines), flush=True)
         print("they stay until you interrupt this (Ctrl-C)", file=sys.stderr)
