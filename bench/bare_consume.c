@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The limit that the consumer is measured against: takes messages with librabbitmq, writes one row
- * for each with libpq, and knows of nothing else: no claim, no order, no retry.
+ * for each with libpq, and nothing else: no claim, no order, no retry.
  *
  *     bare_consume HOST PORT QUEUE DATABASE STATEMENT EVENTS BATCH
  *
@@ -62,12 +62,12 @@ static PGconn *open_database(const char *url, const char *statement)
 	return database;
 }
 
-/* False: nothing came, and wait is false. */
+/* False: nothing has arrived, and wait is false. */
 static int take(amqp_connection_state_t broker, amqp_envelope_t *envelope, int wait)
 {
-	struct timeval patience = { .tv_sec = wait ? 30 : 0 };
+	struct timeval timeout = { .tv_sec = wait ? 30 : 0 };
 	amqp_maybe_release_buffers(broker);
-	amqp_rpc_reply_t reply = amqp_consume_message(broker, envelope, &patience, 0);
+	amqp_rpc_reply_t reply = amqp_consume_message(broker, envelope, &timeout, 0);
 	if (reply.reply_type == AMQP_RESPONSE_NORMAL)
 		return 1;
 	if (wait || reply.library_error != AMQP_STATUS_TIMEOUT)
@@ -94,14 +94,14 @@ static void send_plain(PGconn *database, const char *sql)
 
 static void commit(PGconn *database)
 {
-	ExecStatusType said = PGRES_COMMAND_OK;
+	ExecStatusType status = PGRES_COMMAND_OK;
 	send_plain(database, "COMMIT");
 	if (!PQpipelineSync(database))
 		die("committing");
-	while (said != PGRES_PIPELINE_SYNC) {
+	while (status != PGRES_PIPELINE_SYNC) {
 		PGresult *result = PQgetResult(database);
-		said = result ? PQresultStatus(result) : PGRES_COMMAND_OK;
-		if (said != PGRES_COMMAND_OK && said != PGRES_PIPELINE_SYNC)
+		status = result ? PQresultStatus(result) : PGRES_COMMAND_OK;
+		if (status != PGRES_COMMAND_OK && status != PGRES_PIPELINE_SYNC)
 			die(PQerrorMessage(database));
 		PQclear(result);
 	}

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The limit that the relay is measured against: publishes to RabbitMQ with librabbitmq alone,
- * persistent, mandatory, with confirms and a window, and knows of nothing else.
+ * persistent, mandatory, with confirms and a window, and nothing else.
  *
  *     bare_publish HOST PORT EXCHANGE KEY EVENTS BYTES WINDOW HEADERS
  *
- * EXCHANGE "" is the default one. HEADERS: so many headers of 40 bytes go with each message, as a
- * tool that tells the consumer anything sends some. Prints events per second. */
+ * EXCHANGE "" is the default one. HEADERS: so many headers of 40 bytes go with each message, as
+ * a tool that sends metadata has some. Prints events per second. */
 #include <amqp.h>
 #include <amqp_tcp_socket.h>
 
@@ -18,7 +18,7 @@
 
 #define CHANNEL     1
 #define HEADERS_MAX 32
-#define BURST       64 /* publishes between two looks at the confirms */
+#define BURST       64 /* publishes between two reads of the confirms */
 
 struct run {
 	amqp_connection_state_t connection;
@@ -90,7 +90,7 @@ static void answer(struct run *run, uint64_t tag)
 	run->confirmed++;
 }
 
-static void hear(struct run *run, const amqp_frame_t *frame)
+static void handle_frame(struct run *run, const amqp_frame_t *frame)
 {
 	if (frame->frame_type != AMQP_FRAME_METHOD)
 		return;
@@ -104,18 +104,18 @@ static void hear(struct run *run, const amqp_frame_t *frame)
 }
 
 /* Everything that is there; waits for the first when the window is full. */
-static void hear_all(struct run *run, int wait)
+static void read_confirms(struct run *run, int wait)
 {
 	for (;;) {
-		struct timeval patience = { .tv_sec = wait ? 30 : 0 };
+		struct timeval timeout = { .tv_sec = wait ? 30 : 0 };
 		amqp_frame_t frame;
-		int code = amqp_simple_wait_frame_noblock(run->connection, &frame, &patience);
+		int code = amqp_simple_wait_frame_noblock(run->connection, &frame, &timeout);
 		if (code == AMQP_STATUS_TIMEOUT && !wait)
 			return;
 		if (code != AMQP_STATUS_OK)
 			die("waiting for confirms");
 		wait = 0;
-		hear(run, &frame);
+		handle_frame(run, &frame);
 		amqp_maybe_release_buffers(run->connection);
 	}
 }
@@ -133,8 +133,8 @@ static void publish_all(struct run *run)
 				die("publishing");
 			run->sent++;
 		}
-		hear_all(run,
-			 run->sent == run->events || run->sent - run->confirmed >= run->window);
+		read_confirms(run, run->sent == run->events ||
+					   run->sent - run->confirmed >= run->window);
 	}
 }
 

@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define HEADER 25 /* before what pgoutput says */
+#define HEADER 25 /* before a message of pgoutput */
 
 static void die(PGconn *database, const char *what)
 {

@@ -8,7 +8,7 @@
 
 Without servers: publish, relay and consume on files. With RabbitMQ: relay and consume on PostgreSQL and RabbitMQ, and consuming
 beside one aggregate that is held. With Kafka: the relay over the change stream, with and without marks, and by polling, after
-Kafka was warmed up. Each side has a place of its own; which one begins changes from round to round. Told are
+Kafka was warmed up. Each side has a store of its own; which one begins changes from round to round. Printed are
 medians, the ratio after / before of the time and of the processor time of the program (and of PostgreSQL), and the spread of
 that over the rounds."""
 import argparse
@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from rig import Broker, Database, drop_slot, family_used_s, load, middle
+from rig import Broker, Database, drop_slot, server_used_s, load, middle
 
 HELD_EVENTS = 4000
 FILL = """INSERT INTO semel_outbox (aggregate_type, aggregate_id, event_type, payload)
@@ -65,11 +65,11 @@ class Files(Side):
     PARTS = ("publish, all in a transaction", "relay", "consume, SQL handler")
 
     def round(self, events, number):
-        place = self.folder / str(number)
-        place.mkdir()
-        words = ["--store", f"sqlite:{place}/semel.db", "--broker", f"local:{place}/broker.db"]
+        folder = self.folder / str(number)
+        folder.mkdir()
+        words = ["--store", f"sqlite:{folder}/semel.db", "--broker", f"local:{folder}/broker.db"]
         self.run(*words, "init")
-        subprocess.run(["sqlite3", place / "semel.db", "CREATE TABLE effect (id TEXT, payload TEXT)"], check=True)
+        subprocess.run(["sqlite3", folder / "semel.db", "CREATE TABLE effect (id TEXT, payload TEXT)"], check=True)
         return [
             self.run(*words, "publish", "--batch", text=lines_of(events)),
             self.run(*words, "relay", "--drain", "--timeout", "10m"),
@@ -93,7 +93,7 @@ class Servers(Side):
         self.consume()
 
     def served_s(self):
-        return family_used_s(self.postmaster) if self.postmaster else 0.0
+        return server_used_s(self.postmaster) if self.postmaster else 0.0
 
     def consume(self):
         return self.run(*self.words, "consume", "--scope", "bench", "--topic", f"{self.kind}.events", "--sql", REFUSE, "--sql", EFFECT,
@@ -108,7 +108,7 @@ class Servers(Side):
         self.database.settle()
 
     def held(self):
-        """The time of so many events, in a scope that had none, and then one aggregate on hold."""
+        """The time of HELD_EVENTS events, in a scope that has no aggregate on hold, and then one."""
         found = []
         for poison in (False, True):
             if poison:
@@ -150,7 +150,7 @@ class Stream(Side):
         self.postmaster = self.database.postmaster()
 
     def served_s(self):
-        return family_used_s(self.postmaster) if self.postmaster else 0.0
+        return server_used_s(self.postmaster) if self.postmaster else 0.0
 
     def drain(self, source, events):
         topic = self.kafka.fresh()

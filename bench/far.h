@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The broker's end of latency.c: far_rabbitmq.c or far_kafka.c. Where a function fails, it says so
+/* The broker's end of latency.c: far_rabbitmq.c or far_kafka.c. A function that fails prints it
  * and ends the program. */
 #ifndef BENCH_FAR_H
 #define BENCH_FAR_H
@@ -20,12 +20,12 @@ struct run {
 	atomic_bool listening;
 };
 
-#define PATIENCE_S 30
+#define TIMEOUT_S 30
 
 void die(const char *what);
 void note_arrival(struct run *run, const void *body, size_t length);
 
-/* Listens until all events have come; says so in run->listening. A thread of its own. */
+/* Receives until all events have arrived; sets run->listening first. A thread of its own. */
 void *far_receive(void *run);
 /* A connection to publish with, and one event over it. */
 void *far_open(const struct run *run);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* latency.c's far end at Kafka: every partition of the topic from its end on, asked without pause.
+/* latency.c's far end at Kafka: every partition of the topic from its end on, polled without pause.
  * EXCHANGE is a topic there, and KEY is the key of the records. */
 #include "far.h"
 
@@ -71,7 +71,7 @@ void *far_receive(void *user)
 	take_all_partitions(client, run->queue);
 	atomic_store(&run->listening, true);
 	while (atomic_load(&run->arrived) < run->events) {
-		rd_kafka_message_t *message = rd_kafka_consumer_poll(client, PATIENCE_S * 1000);
+		rd_kafka_message_t *message = rd_kafka_consumer_poll(client, TIMEOUT_S * 1000);
 		if (!message || message->err)
 			die("waiting for records");
 		note_arrival(run, message->payload, message->len);

@@ -39,10 +39,10 @@ void *far_receive(void *user)
 	need(amqp_get_rpc_reply(broker), "consuming");
 	atomic_store(&run->listening, true);
 	while (atomic_load(&run->arrived) < run->events) {
-		struct timeval patience = { .tv_sec = PATIENCE_S };
+		struct timeval timeout = { .tv_sec = TIMEOUT_S };
 		amqp_envelope_t envelope;
 		amqp_maybe_release_buffers(broker);
-		need(amqp_consume_message(broker, &envelope, &patience, 0), "waiting for messages");
+		need(amqp_consume_message(broker, &envelope, &timeout, 0), "waiting for messages");
 		note_arrival(run, envelope.message.body.bytes, envelope.message.body.len);
 		amqp_basic_ack(broker, CHANNEL, envelope.delivery_tag, 0);
 		amqp_destroy_envelope(&envelope);

@@ -34,13 +34,13 @@ CDC, CDC_MARKED, POLL = ("--source", "cdc", "--marks", "off"), ("--source", "cdc
 
 
 class Kafka:
-    def __init__(self, place):
-        self.place, self.url, self.count = place, f"kafka://{place}", 0
-        self.admin = AdminClient({"bootstrap.servers": place})
-        self.looker = Consumer({"bootstrap.servers": place, "group.id": "bench-look"})
+    def __init__(self, address):
+        self.address, self.url, self.count = address, f"kafka://{address}", 0
+        self.admin = AdminClient({"bootstrap.servers": address})
+        self.observer = Consumer({"bootstrap.servers": address, "group.id": "bench-observer"})
 
     def fresh(self):
-        """The name of a topic that nobody has used."""
+        """The name of a new, empty topic."""
         self.count += 1
         name = f"bench-{os.getpid()}-{self.count}"
         for future in self.admin.create_topics([NewTopic(name, PARTITIONS, 1)]).values():
@@ -50,7 +50,7 @@ class Kafka:
         return name
 
     def arrived(self, topic):
-        ends = [self.looker.get_watermark_offsets(TopicPartition(topic, number), 10)[1] for number in range(PARTITIONS)]
+        ends = [self.observer.get_watermark_offsets(TopicPartition(topic, number), 10)[1] for number in range(PARTITIONS)]
         return sum(ends)
 
     @staticmethod
@@ -62,8 +62,8 @@ class Kafka:
 
     def warm(self):
         """Rounds of records until one is not faster than the best before it: by then Java has compiled what the broker does."""
-        machine = self.process()
-        if machine and b"TieredStopAtLevel" in Path(f"/proc/{machine}/cmdline").read_bytes():
+        server = self.process()
+        if server and b"TieredStopAtLevel" in Path(f"/proc/{server}/cmdline").read_bytes():
             sys.exit("this Kafka runs without its full compiler: tests/support/servers.py run --measure …")
         topic, rates = self.fresh(), []
         while len(rates) < 3 or (rates[-1] > WARM_GAIN * max(rates[:-1]) and len(rates) < WARM_ROUNDS):
@@ -73,7 +73,7 @@ class Kafka:
     def send_many(self, topic):
         """Records per second."""
         begin = time.monotonic()
-        producer = Producer({"bootstrap.servers": self.place, "enable.idempotence": True, "linger.ms": 5,
+        producer = Producer({"bootstrap.servers": self.address, "enable.idempotence": True, "linger.ms": 5,
                              "queue.buffering.max.messages": WARM_EVENTS})
         headers = [(f"header-{number}", "of some length") for number in range(9)]
         for number in range(WARM_EVENTS):
@@ -164,9 +164,9 @@ class Bench:
                 if source != POLL:
                     runs.setdefault(f"bare reader, {PAUSE_US} µs", []).append(self.read_bare(events, PAUSE_US))
                 runs.setdefault("relay " + " ".join(source), []).append(self.relay_all(topic, source, events))
-        self.tell(events, runs)
+        self.print_rates(events, runs)
 
-    def tell(self, events, runs):
+    def print_rates(self, events, runs):
         limit = middle([run["rate"] for run in runs[f"bare reader, {PAUSE_US} µs"]])
         print(f"{events:,} events in transactions of {ROWS}, {PARTITIONS} partitions, {self.options.rounds} rounds, load {load()}")
         for name, rounds in runs.items():
@@ -181,7 +181,7 @@ class Bench:
 
     def delays(self, topic, *more, statement=INSERT_EVENT):
         rate, warm = self.options.rate, self.options.rate * 2
-        host, port = self.kafka.place.rsplit(":", 1)
+        host, port = self.kafka.address.rsplit(":", 1)
         words = output(self.bare["latency_kafka"], self.database.url, statement.format(topic), host, port, topic, rate,
                        warm + rate * self.options.seconds, warm, *more).split()
         return f"{words[1]}/s  p50 {words[3]} ms  p99 {words[4]} ms   (commit p50 {words[6]}  p99 {words[7]})  repeated {words[9]}"
@@ -243,4 +243,4 @@ NUMBERS = {"events": (300000, 10000), "rounds": (3, 1), "rate": (500, 500), "sec
 
 
 if __name__ == "__main__":
-    run(Bench, read_arguments(__doc__, PARTS, NUMBERS, ("postgres", "kafka"), {"verbose": "what the relay has to say, too"}))
+    run(Bench, read_arguments(__doc__, PARTS, NUMBERS, ("postgres", "kafka"), {"verbose": "print what the relay logs, too"}))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How long an event is on its way: commits one row at a time at a steady rate, and takes the
- * messages off the queue or the topic at the other end, in one process and so by one clock.
+/* The latency of an event: commits one row at a time at a steady rate, and receives the
+ * messages of the queue or the topic at the other end, in one process and so by one clock.
  *
  *     latency DATABASE STATEMENT HOST PORT QUEUE RATE EVENTS WARM_UP [EXCHANGE KEY]
  *

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the measurements on real servers share: their arguments, a database of their own, queues, the bare programs, and the
-processor time that each of the parties has used. Times on a busy machine are noise; processor time is much less so."""
+processor time that each process has used. Times on a busy machine are noise; processor time is much less so."""
 import argparse
 import json
 import os
@@ -28,7 +28,7 @@ class Database:
     """One of its own on the test server; without TLS, like the bare programs at the broker."""
 
     def __init__(self, url, suffix="bench"):
-        self.home, self.name = url, f"semel_{suffix}_{os.getpid()}"
+        self.server_url, self.name = url, f"semel_{suffix}_{os.getpid()}"
         self.url = urlsplit(url)._replace(path="/" + self.name, query="sslmode=disable").geturl()
         self.run(url, f"CREATE DATABASE {self.name}")
 
@@ -71,7 +71,7 @@ class Database:
         return parent_of(self.number("SELECT pg_backend_pid()"))
 
     def drop(self):
-        self.run(self.home, f"DROP DATABASE {self.name} WITH (FORCE)")
+        self.run(self.server_url, f"DROP DATABASE {self.name} WITH (FORCE)")
 
 
 def drop_slot(database, slot):
@@ -115,7 +115,7 @@ class Broker:
         return self.channel(lambda channel: channel.queue_declare(queue, passive=True)).method.message_count
 
     def process(self):
-        """Of the server, if it is the tests' own."""
+        """Of the server, if the tests started it."""
         mark = f"RABBITMQ_NODENAME={self.node}\0".encode()
         for folder in Path("/proc").glob("[0-9]*"):
             try:
@@ -193,19 +193,19 @@ def ended_s(parent):
     return sum(int(field) for field in fields_of(parent)[13:15]) / TICK
 
 
-def family_used_s(parent):
-    """A server and its children, those that have ended too. One that ends while we look is in neither sum, or in both;
-    then we look again."""
+def server_used_s(parent):
+    """A server and its children, those that have ended too. One that ends meanwhile is in neither sum, or in both;
+    then all are read again."""
     while True:
-        ended, living = ended_s(parent), 0.0
+        ended, running = ended_s(parent), 0.0
         for folder in Path("/proc").glob("[0-9]*"):
             try:
                 if parent_of(folder.name) == parent:
-                    living += used_s(folder.name)
+                    running += used_s(folder.name)
             except (OSError, IndexError):
                 continue
         if ended_s(parent) == ended:
-            return used_s(parent) + ended + living
+            return used_s(parent) + ended + running
 
 
 def resident_mb(pid):
@@ -226,7 +226,7 @@ class Meter:
     def read(self):
         own = os.times()
         return {"own": own.children_user + own.children_system,
-                "postgres": family_used_s(self.postmaster),
+                "postgres": server_used_s(self.postmaster),
                 "broker": used_s(self.broker) if self.broker else 0.0}
 
     def microseconds(self, before, events):

@@ -3,8 +3,8 @@
 
     trivial   a business row and a row in a plain table with a key
     outbox    a business row and a row in the outbox, with no relay at work
-    asleep    the same, beside a relay that sleeps and is woken
-    no bell   as asleep, but the trigger that rings is off: the relay only polls"""
+    waiting   the same, beside a relay that waits and is notified
+    polling   as waiting, but the trigger that notifies is off: the relay only polls"""
 import re
 import subprocess
 import tempfile
@@ -22,7 +22,7 @@ TRIVIAL = ("INSERT INTO trivial (kind, thing, name, payload) VALUES"
 TABLES = """CREATE TABLE IF NOT EXISTS business (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, customer text, total int);
 CREATE TABLE IF NOT EXISTS trivial (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, kind text, thing text, name text,
     payload text, created_at timestamptz DEFAULT now())"""
-BELL = "ALTER TABLE semel_outbox {} TRIGGER semel_outbox_bell"
+TRIGGER = "ALTER TABLE semel_outbox {} TRIGGER semel_outbox_bell"
 
 
 def script(folder, name, second):
@@ -42,8 +42,8 @@ def turn(database, semel, path, seconds, name):
     database.do("TRUNCATE business, trivial")
     database.empty()
     database.do("CHECKPOINT")
-    database.do(BELL.format("DISABLE" if name == "no bell" else "ENABLE"))
-    relay = semel.start("relay") if name in ("asleep", "no bell") else None
+    database.do(TRIGGER.format("DISABLE" if name == "polling" else "ENABLE"))
+    relay = semel.start("relay") if name in ("waiting", "polling") else None
     if relay:
         time.sleep(2)
     rate = commits_per_second(database, path, seconds)
@@ -54,7 +54,7 @@ def turn(database, semel, path, seconds, name):
 
 
 def measure(database, semel, options):
-    rates = {"trivial": [], "outbox": [], "asleep": [], "no bell": []}
+    rates = {"trivial": [], "outbox": [], "waiting": [], "polling": []}
     seconds = max(options.seconds // 4, 1)
     database.do(TABLES)
     with tempfile.TemporaryDirectory() as folder:
@@ -64,10 +64,10 @@ def measure(database, semel, options):
             for name in names if number % 2 else reversed(names):
                 path = paths["trivial" if name == "trivial" else "outbox"]
                 rates[name].append(turn(database, semel, path, seconds, name))
-    database.do(BELL.format("ENABLE"))
+    database.do(TRIGGER.format("ENABLE"))
     middles = {name: middle(found) for name, found in rates.items()}
     print(f"business transactions with {CLIENTS} clients, load {load()}")
     for name, rate in middles.items():
         print(f"  {name:10} {rate:8,.0f}/s")
-    print(f"  outbox / trivial {middles['outbox'] / middles['trivial']:.2f}, asleep / no bell "
-          f"{middles['asleep'] / middles['no bell']:.2f}")
+    print(f"  outbox / trivial {middles['outbox'] / middles['trivial']:.2f}, waiting / polling "
+          f"{middles['waiting'] / middles['polling']:.2f}")

@@ -29,7 +29,7 @@ class Bench:
         self.database, self.broker = Database(os.environ["SEMEL_TEST_POSTGRES"]), Broker(os.environ["SEMEL_TEST_RABBITMQ"])
         self.semel = Semel(options.semel, self.database, self.broker)
         self.bare = compile_all(folder, ("bare_publish", "bare_consume", "latency_rabbitmq"))
-        self.place = [self.broker.parts.hostname, self.broker.parts.port]
+        self.address = [self.broker.parts.hostname, self.broker.parts.port]
 
     def init(self):
         subprocess.run([*self.semel.words[:3], "init"], check=True, stdout=subprocess.DEVNULL)
@@ -41,7 +41,7 @@ class Bench:
         self.database.drop()
 
     def measured(self, events, action):
-        """Events per second, microseconds of processor time by party, and what the action gave back."""
+        """Events per second, microseconds of processor time by process, and what the action returned."""
         before, begin = self.meter.read(), time.monotonic()
         found = action()
         return events / (time.monotonic() - begin), self.meter.microseconds(before, events), found
@@ -50,7 +50,7 @@ class Bench:
 
     def publish_bare(self, way, headers, events):
         self.broker.fresh(QUEUE)
-        return self.measured(events, lambda: output(self.bare["bare_publish"], *self.place, *way, events, BYTES,
+        return self.measured(events, lambda: output(self.bare["bare_publish"], *self.address, *way, events, BYTES,
                                                     self.options.window, headers))
 
     def drain(self, *more):
@@ -92,7 +92,7 @@ class Bench:
 
     def consume_bare(self, events):
         sql = INSERT_EFFECT.format("$1", "$2")
-        output(self.bare["bare_consume"], *self.place, BARE_QUEUE, self.database.url, sql, events, BATCH)
+        output(self.bare["bare_consume"], *self.address, BARE_QUEUE, self.database.url, sql, events, BATCH)
 
     def consume(self):
         events, runs = self.options.events, {"bare loop, no guard": [], "consume": []}
@@ -115,7 +115,7 @@ class Bench:
 
     def delays(self, seconds, *more, statement=INSERT_EVENT):
         rate, warm = self.options.rate, self.options.rate * 2
-        words = output(self.bare["latency_rabbitmq"], self.database.url, statement, *self.place, QUEUE, rate,
+        words = output(self.bare["latency_rabbitmq"], self.database.url, statement, *self.address, QUEUE, rate,
                        warm + rate * seconds, warm, *more).split()
         return f"{words[1]}/s  p50 {words[3]} ms  p99 {words[4]} ms   (commit p50 {words[6]}  p99 {words[7]})  repeated {words[9]}"
 
@@ -144,7 +144,7 @@ class Bench:
             time.sleep(0.05)
         return self.broker.ready(QUEUE), time.monotonic(), self.meter.read(), used_s(relay.pid)
 
-    def stretch(self, backlog, events):
+    def measure_backlog(self, backlog, events):
         """Events per second and processor time over the same number of events, behind a warm-up of as many. The
         database is the part that could get slower."""
         self.database.fill(backlog)
@@ -161,7 +161,7 @@ class Bench:
         runs = {events * 2 + 1000: [], self.options.backlog: []}
         for _ in range(self.options.rounds):
             for waiting, rounds in runs.items():
-                rounds.append(self.stretch(waiting, events))
+                rounds.append(self.measure_backlog(waiting, events))
         print(f"relay, {events:,} events with so many waiting at their end, load {load()}")
         for waiting, rounds in runs.items():
             rate, used = middle([run[0] for run in rounds]), middle([run[1] for run in rounds])
@@ -183,7 +183,7 @@ class Bench:
     # ---- rows ------------------------------------------------------------------------------------
 
     def rows(self):
-        self.broker.fresh(QUEUE)  # without one every event would be refused, and the relay never sleep
+        self.broker.fresh(QUEUE)  # without one every event would be refused, and the relay never wait
         rows.measure(self.database, self.semel, self.options)
 
 

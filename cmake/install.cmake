@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What `make install` puts down: the program, both libraries, the headers, and what pkg-config and
-# find_package(semel) need. Everything finds its place by its own place, so a prefix can be moved.
+# What `make install` installs: the program, both libraries, the headers, and what pkg-config and
+# find_package(semel) need. All paths are relative to the file that has them, so a prefix can be moved.
 include(CMakePackageConfigHelpers)
 
 set(SEMEL_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/semel)

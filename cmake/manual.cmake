@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Man pages and the bash completion, written by the program that was just built, so that they cannot
-# say anything else than --help.
+# Man pages and the bash completion, written by the program that was just built, so that they
+# are always the same as --help.
 set(SEMEL_MANUAL ${CMAKE_BINARY_DIR}/manual)
 add_custom_command(OUTPUT ${SEMEL_MANUAL}/semel.bash
   COMMAND ${CMAKE_COMMAND} -E rm -rf ${SEMEL_MANUAL}

@@ -46,7 +46,7 @@ set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME semel)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SECTION net)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SHLIBDEPS ON)
-# Loaded when they are first needed, so nobody sees them in the program.
+# Loaded when they are first needed, so dpkg-shlibdeps does not find them in the program.
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_DEPENDS libmicrohttpd12)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS libcurl4)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SUGGESTS "libpq5, librabbitmq4, librdkafka1")

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A billing service. For every order it writes one invoice, and tells the next service that it did.
+/* A billing service. For every order it writes one invoice, and publishes an event about it.
  *
  * The handler runs inside the transaction in which Semel claims the event. The invoice is written
  * through that transaction's own connection, so claim, invoice and follow-up are committed at once:
  * however often the event is delivered, and wherever this program dies, there is one invoice.
  *
- *   consumer shop.db broker.db      works until it is told to stop (SIGTERM)
+ *   consumer shop.db broker.db      works until SIGTERM
  *   consumer shop.db broker.db 30   works until nothing is left, for at most 30 seconds
  */
 #include <inttypes.h>
@@ -24,7 +24,7 @@ static void stop(int signal_number)
 	semel_consumer_stop(running);
 }
 
-/* One invoice over what the order's event says. */
+/* One invoice over the total in the order's event. */
 static int write_invoice(sqlite3 *db, const semel_event *event)
 {
 	size_t size;
@@ -47,7 +47,7 @@ static semel_verdict bill(const semel_event *event, semel_context *context, void
 	sqlite3 *db = semel_tx_sqlite(semel_context_tx(context));
 	int code = write_invoice(db, event);
 
-	if ((code & 0xff) == SQLITE_CONSTRAINT) { /* no total: no retry will mend that */
+	if ((code & 0xff) == SQLITE_CONSTRAINT) { /* no total: no retry would help */
 		semel_context_explain(context, "cannot bill order %s: %s",
 				      semel_event_aggregate_id(event), sqlite3_errmsg(db));
 		return SEMEL_REJECT;

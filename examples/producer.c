@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An order service. It writes an order and the news of it in one transaction: after the COMMIT both
+/* An order service. It writes an order and its event in one transaction: after the COMMIT both
  * are there, after a ROLLBACK neither is. No broker is needed, or called, while orders come in.
  *
  *   producer shop.db ord-1 4200     place an order of 42.00
- *   producer shop.db ord-2 0        is refused by the shop's own rule, and nobody ever hears of it
+ *   producer shop.db ord-2 0        is refused by the shop's own rule, and there is no event
  */
 #include <semel/semel.h>
 #include <sqlite3.h>
@@ -41,8 +41,8 @@ static int insert_order(sqlite3 *db, const char *order_id, long long total_cents
 	return code;
 }
 
-/* Tells the world, in the transaction that is open on db. */
-static semel_status announce_order(sqlite3 *db, const char *order_id, long long total_cents)
+/* Publishes the event, in the transaction that is open on db. */
+static semel_status publish_order(sqlite3 *db, const char *order_id, long long total_cents)
 {
 	char payload[128], event_id[SEMEL_ID_SIZE];
 	semel_error error;
@@ -68,8 +68,8 @@ static int place_order(sqlite3 *db, const char *order_id, long long total_cents)
 {
 	if (run_sql(db, "BEGIN IMMEDIATE") != SQLITE_OK)
 		return EX_TEMPFAIL;
-	/* The news first, to show that the order of the two does not matter. */
-	if (announce_order(db, order_id, total_cents) != SEMEL_OK)
+	/* The event first, to show that the order of the two does not matter. */
+	if (publish_order(db, order_id, total_cents) != SEMEL_OK)
 		goto roll_back;
 	if (insert_order(db, order_id, total_cents) != SQLITE_OK)
 		goto roll_back;
@@ -89,7 +89,7 @@ int main(int argc, char **argv)
 		return EX_USAGE;
 	}
 
-	/* The tables of Semel live beside the shop's own. Doing this at every start is fine. */
+	/* The tables of Semel are beside the shop's own. Doing this at every start is fine. */
 	char url[512];
 	semel_error error;
 	snprintf(url, sizeof url, "sqlite:%s", argv[1]);

@@ -98,7 +98,7 @@ ATTRIBUTES = {"__attribute__", "_Alignas", "_Static_assert", "__declspec", "type
 
 def declarator(tokens, start, end):
     """The name and the opening parenthesis of the parameters of a function declared in the range,
-    or None. Attributes and macros that come before or after are passed over."""
+    or None. Attributes and macros that come before or after are skipped."""
     at = start
     while at < end:
         token = tokens[at]
@@ -206,7 +206,7 @@ class Nesting:
 
 
 def functions_of(text):
-    """Every function that the text defines or declares, slots of tables of functions included."""
+    """Every function that the text defines or declares, members of tables of functions included."""
     tokens = tokens_of(text)
     found, start, at = [], 0, 0
     while at < len(tokens):
@@ -224,8 +224,8 @@ def functions_of(text):
 
 
 def open_brace(tokens, start, at, found):
-    """A brace outside functions: a body, a struct (looked into), or values (passed over).
-    Returns where to go on, and where the next declaration starts."""
+    """A brace outside functions: a body, a struct (searched), or values (skipped).
+    Returns where to continue, and where the next declaration starts."""
     before = [token.text for token in tokens[start:at]]
     if before[:1] == ["extern"] and tokens[at - 1].kind == "string":
         return at + 1, at + 1

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Shared by build, test and demo: finds out what the machine lacks, and installs it from Debian's
-# packages as root, or says the one line that would. Plain sh: nothing else may be there yet.
+# packages as root, or prints the command that would. Plain sh: nothing else may be installed yet.
 
 cd "$(dirname "$0")/.." || exit 70
 root=$PWD
@@ -61,7 +61,7 @@ chromium command chromium
 chromium-driver command chromedriver
 python3-selenium python selenium
 '
-# What looks at alert rules, units and manifests.
+# What checks alert rules, units and manifests.
 packages_lint='
 prometheus command promtool
 yamllint command yamllint
@@ -141,7 +141,7 @@ need() {
 }
 
 # ---- servers: installed, never started -----------------------------------------------------------
-# The files are the system's; the tests give another place.
+# The files are the system's; the tests give another folder.
 system=${SEMEL_SYSTEM:-}
 policy=$system/usr/sbin/policy-rc.d
 clusters=$system/etc/postgresql-common/createcluster.d
@@ -164,7 +164,7 @@ forbid_services() {
 	chmod 755 "$policy"
 }
 
-# allow_services: all as it was, and what the packages enabled is not
+# allow_services: restores the files, and disables what the packages enabled
 allow_services() {
 	[ -d "${kept:-}" ] || return 0
 	rm -f "$policy" "$no_cluster"
@@ -176,7 +176,7 @@ allow_services() {
 	rm -rf "$kept"
 }
 
-# want LIST WHAT: installs what is missing of the list; where that may not be, says how, and goes on
+# want LIST WHAT: installs what is missing of the list; without the right to, prints the command, and goes on
 want() {
 	wanted=$(missing_of "$1")
 	[ -n "$wanted" ] || return 0
@@ -201,13 +201,13 @@ want_servers() {
 	want "$packages_servers" "real servers"
 }
 
-# build_release: the shipped program in build/, quietly; the compiler's words only when it fails
+# build_release: the shipped program in build/, quietly; the compiler's output only when it fails
 build_release() {
 	log=$(mktemp)
 	if ! { cmake --preset release && cmake --build --preset release; } >"$log" 2>&1; then
 		cat "$log" >&2
 		rm -f "$log"
-		say "the build failed; what the compiler said stands above"
+		say "the build failed (the compiler's output is above)"
 		exit 70
 	fi
 	rm -f "$log"

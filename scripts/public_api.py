@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The functions that the public headers promise: every one marked SEMEL_API."""
+"""The functions that the public headers declare: every one marked SEMEL_API."""
 import re
 from pathlib import Path
 

@@ -2,7 +2,7 @@
 """The stages of the test command, and the order in which they run.
 
 Stages that wait (for servers, leases, time-outs) and stages that compute (compilers, the model, fuzz programs) run
-beside each other, so that two processors are busy: there are some lanes, each of which takes its stages one by one. A
+beside each other, so that two processors are busy: the stages of a group run one by one, and the groups in parallel. A
 stage that needs the program waits for the stage `build`.
 """
 import argparse
@@ -25,7 +25,7 @@ from suites import PYTEST_S, SANITIZED, WORKERS, build, programs_of, run_program
 # ---- real servers -----------------------------------------------------------------------------
 
 
-SERVED = re.compile("postgres|rabbitmq|broker_kafka(?!_mock)")  # the mock cluster is none
+SERVED = re.compile("postgres|rabbitmq|broker_kafka(?!_mock)")  # the mock cluster is no server
 
 
 def on_servers(programs, wanted=True):
@@ -34,12 +34,12 @@ def on_servers(programs, wanted=True):
 
 
 def run_on_servers(stage, tree):
-    """With the sanitizers: what is said to a server is checked nowhere else at that depth."""
+    """With the sanitizers: nothing else checks the code that talks to servers with them."""
     programs = on_servers(programs_of(stage, tree, ("contract_", "unit_")))
     for kind in servers.KINDS:
         reason = stage.servers.missing(kind)
         if reason:
-            stage.tally.add(f"contract suites of {kind}", SKIPPED, reason)
+            stage.counts.add(f"contract suites of {kind}", SKIPPED, reason)
             programs = {name: words for name, words in programs.items() if kind not in name}
     if programs:
         run_programs(stage, programs, extra={**SANITIZED, **stage.servers.environment()}, workers=6)
@@ -54,16 +54,16 @@ def stage_servers(stage):
 # What is run on a mix of store, source and broker; each is a pytest run of its own. Within it the soak comes first,
 # since it takes longest, and there is time to do the rest beside it. With SEMEL_TEST_WHOLE=1 the lesser
 # mixes get everything, too, and every mix all of the end-to-end tests.
-STORM = ["tests/chaos/test_soak.py", "tests/chaos/test_hand_over.py", "tests/chaos/test_matrix.py", "tests/chaos/test_walk.py"]
+FAULTS = ["tests/chaos/test_soak.py", "tests/chaos/test_hand_over.py", "tests/chaos/test_matrix.py", "tests/chaos/test_walk.py"]
 ALL = "anywhere"
 CORE = ALL if os.environ.get("SEMEL_TEST_WHOLE") else "anywhere and core"
 OWN = ALL if os.environ.get("SEMEL_TEST_WHOLE") else "anywhere and (core or only)"
-MATRIX = ("matrix and soak", [*STORM, "-m", ALL])
-ROWS = ("rows of the matrix and soak", [*STORM, "-m", CORE])
-STREAMS = (ROWS[0], [*STORM, "tests/e2e/test_streams.py", "-m", CORE])
+MATRIX = ("matrix and soak", [*FAULTS, "-m", ALL])
+ROWS = ("rows of the matrix and soak", [*FAULTS, "-m", CORE])
+STREAMS = (ROWS[0], [*FAULTS, "tests/e2e/test_streams.py", "-m", CORE])
 FEATURES = ("e2e", ["tests/e2e", "-m", OWN])
-PROMISE = ("promise", [*STORM, "tests/e2e", "-m", CORE])
-CHANCE = ("soak and hand-over", [*STORM[:2], "-m", CORE]) if CORE != ALL else PROMISE
+PROMISE = ("promise", [*FAULTS, "tests/e2e", "-m", CORE])
+CHANCE = ("soak and hand-over", [*FAULTS[:2], "-m", CORE]) if CORE != ALL else PROMISE
 OUTAGES = ("outages", ["tests/chaos", "-m", "only and not slow"])
 PAIR = ("e2e of the pair", ["tests/e2e/test_adopt.py", "tests/e2e/test_kafka_transactions.py",
                             "tests/e2e/test_kafka_refused_batch.py"])
@@ -84,8 +84,8 @@ MIXES = (
     ("postgres-cdc+rabbitmq", CHANCE),
 )
 LONGEST = (OUTAGES, SOME_OUTAGES, MATRIX)  # begun first, so that no single one is left at the end
-# Where no real Kafka can be had: what of it can be shown on one that is played.
-PLAYED = ("sqlite+kafka-mock", ROWS)
+# Where there is no real Kafka: what can be tested on the mock cluster.
+ON_MOCK = ("sqlite+kafka-mock", ROWS)
 
 
 def kinds_of(mix):
@@ -112,20 +112,20 @@ def stage_mixes(stage):
         if not reasons:
             possible += [(mix, suite) for suite in suites]
         for name, _ in suites if reasons else ():
-            stage.tally.add(f"{name} on {mix}", SKIPPED, reasons[0])
+            stage.counts.add(f"{name} on {mix}", SKIPPED, reasons[0])
     if stage.servers.missing("kafka") and not stage.servers.missing(servers.MOCK):
-        possible.append(PLAYED)
+        possible.append(ON_MOCK)
     possible.sort(key=lambda one: one[1] not in LONGEST)
     if possible:
         stage.at_once([functools.partial(run_suite, stage, *one, WORKERS_OF_SUITE) for one in possible], SUITES_AT_ONCE)
 
 
 def stage_outages(stage):
-    """They start servers of their own, and do them harm."""
+    """They start servers of their own, and kill them."""
     for what, mix, words in ALL_OUTAGES:
         lacking = servers.what_is_missing(kinds_of(mix))
         if lacking:
-            stage.tally.add(f"outages of {what}", SKIPPED, lacking)
+            stage.counts.add(f"outages of {what}", SKIPPED, lacking)
         else:
             run_pytest(stage, "outages", words, ROOT / "build-test", PYTEST_S, f" of {what}", {"SEMEL_TEST_MIX": mix}, workers=2)
 
@@ -216,7 +216,7 @@ def run_fuzzers(stage, bound, corpora, timeout_s):
     names = [source.stem for source in sorted((ROOT / "tests" / "fuzz").glob("fuzz_*.c"))] if tree else []
     with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
         for name, code, output in pool.map(one, names):
-            stage.tally.add(f"fuzz {name}", PASSED if code == 0 else FAILED, tail(output))
+            stage.counts.add(f"fuzz {name}", PASSED if code == 0 else FAILED, tail(output))
 
 
 def stage_fuzz(stage):
@@ -225,7 +225,7 @@ def stage_fuzz(stage):
 
 
 def stage_fuzz_long(stage):
-    """With chance, and with what earlier runs have learned (build-fuzz/corpus/)."""
+    """From a random seed, and with the corpus of earlier runs (build-fuzz/corpus/)."""
     seconds = os.environ.get("SEMEL_FUZZ_SECONDS", "600")
     run_fuzzers(stage, [f"-max_total_time={seconds}"], ROOT / "build-fuzz" / "corpus", int(seconds) + 300)
 
@@ -256,7 +256,7 @@ def stage_tsan(stage):
             if not wrapper:
                 run_pytest(stage, "e2e", words, tree, PYTEST_S, " (tsan)", extra, WORKERS)
             return
-    stage.tally.add("threads (tsan)", SKIPPED, f"ThreadSanitizer does not start here: {tail(output, 1)}")
+    stage.counts.add("threads (tsan)", SKIPPED, f"ThreadSanitizer does not start here: {tail(output, 1)}")
 
 
 def tidy_key(path, common):
@@ -265,7 +265,7 @@ def tidy_key(path, common):
 
 def stage_tidy(stage):
     """clang-tidy over src/, two at a time; a file that did not change since it passed is not
-    looked at again."""
+    checked again."""
     tree = ROOT / "build-test"
     headers = sorted([*ROOT.glob("src/**/*.h"), *ROOT.glob("include/**/*.h"), ROOT / ".clang-tidy"])
     common = b"".join(path.read_bytes() for path in headers)
@@ -286,7 +286,7 @@ def stage_tidy(stage):
         for path, code, output in pool.map(one, sorted(ROOT.glob("src/**/*.c"))):
             name = f"tidy {path.relative_to(ROOT)}"
             found = [line for line in output.splitlines() if " error: " in line]
-            stage.tally.add(name, PASSED if code == 0 else FAILED, "\n".join(found) or tail(output, 40))
+            stage.counts.add(name, PASSED if code == 0 else FAILED, "\n".join(found) or tail(output, 40))
 
 
 def stage_soak(stage):
@@ -316,7 +316,7 @@ MODEL_PLANTS = {
 
 
 def stage_model(stage):
-    """All short sequences, and long ones by chance, side by side; then each planted bug, until it is found."""
+    """All short sequences, and long random ones, side by side; then each planted bug, until it is found."""
     tree = build(stage, "test", ["semel_model"])
     if not tree:
         return
@@ -331,7 +331,7 @@ def stage_model(stage):
 
     with concurrent.futures.ThreadPoolExecutor(max_workers=5) as pool:
         for name, code, output in pool.map(one, jobs):
-            stage.tally.add(name, PASSED if code == 0 else FAILED, tail(output))
+            stage.counts.add(name, PASSED if code == 0 else FAILED, tail(output))
 
 
 MODEL_MIXES = ("postgres+rabbitmq", "postgres+kafka", "postgres-cdc+kafka")
@@ -345,7 +345,7 @@ def stage_model_servers(stage):
     for mix in MODEL_MIXES:
         lacking = next(filter(None, map(stage.servers.missing, kinds_of(mix))), "")
         if lacking:
-            stage.tally.add(f"sequences on {mix}", SKIPPED, lacking)
+            stage.counts.add(f"sequences on {mix}", SKIPPED, lacking)
         else:
             run_suite(stage, mix, ("sequences", ["tests/chaos/test_model_sequences.py"]), WORKERS, chosen)
 
@@ -372,13 +372,13 @@ STAGES = (
     ("model-servers", stage_model_servers, False, False, "the model's sequences on PostgreSQL with RabbitMQ and Kafka"),
     ("soak", stage_soak, False, False, "the long soak (SEMEL_SOAK_SECONDS, 600)"),
 )
-# Stages that look at build-test need it built, some of them with the planted bugs.
+# Stages that use build-test need it built, some of them with the planted bugs.
 NEED_BUILD = {"unit", "contract", "docs", "e2e", "examples", "chaos", "mixes", "outages", "tidy"}
 AFTER_BUILD = NEED_BUILD | {"asan"}  # which does not need it, but most of the run does, and has the processors first
 NEED_PLANTED = {"chaos", "model"}
-# Stages of a lane follow each other; the lanes run side by side. All others are in one lane, with the first build.
-LANES = {"checks": "checks"} | dict.fromkeys(("e2e", "mixes", "outages", "model-servers", "soak"), "mixes")
-LANES |= dict.fromkeys(("asan", "servers", "tsan", "fuzz", "fuzz-long"), "sanitizers")
+# Stages of a group run one by one; the groups run in parallel. All others are in one group, with the first build.
+GROUPS = {"checks": "checks"} | dict.fromkeys(("e2e", "mixes", "outages", "model-servers", "soak"), "mixes")
+GROUPS |= dict.fromkeys(("asan", "servers", "tsan", "fuzz", "fuzz-long"), "sanitizers")
 
 
 def parse_arguments():
@@ -419,14 +419,14 @@ def run_stage(run, name, function):
         stage.end()
     except Interrupted:
         return
-    except Exception:  # whatever it is, the sum is still printed
-        stage.tally.add(f"stage {name}", FAILED, traceback.format_exc())
-    found = ", ".join(f"{count} {key}" for key, count in stage.tally.counts.items() if count) or "nothing to do"
+    except Exception:  # whatever it is, the counts are still printed
+        stage.counts.add(f"stage {name}", FAILED, traceback.format_exc())
+    found = ", ".join(f"{count} {key}" for key, count in stage.counts.by_outcome.items() if count) or "nothing to do"
     took = time.monotonic() - started
     say(f"{name}: {found} ({took:.0f} s, {stage.used_s / max(took, 1):.1f} processors)")
 
 
-def run_lane(run, stages, built):
+def run_group(run, stages, built):
     for name, function, *_ in stages:
         while name in AFTER_BUILD and not built.wait(0.1):
             if run.ending.is_set():
@@ -439,12 +439,12 @@ def run_lane(run, stages, built):
 
 
 def run_stages(run, stages):
-    built, lanes = threading.Event(), {}
+    built, groups = threading.Event(), {}
     if "build" not in {stage[0] for stage in stages}:
         built.set()
     for stage in stages:
-        lanes.setdefault(LANES.get(stage[0], "build"), []).append(stage)
-    threads = [threading.Thread(target=run_lane, args=(run, lane, built)) for lane in lanes.values()]
+        groups.setdefault(GROUPS.get(stage[0], "build"), []).append(stage)
+    threads = [threading.Thread(target=run_group, args=(run, group, built)) for group in groups.values()]
     for thread in threads:
         thread.start()
     try:
@@ -488,14 +488,14 @@ def main():
         run.close()
     for seconds, used, name in sorted(run.durations, reverse=True)[: arguments.slowest]:
         print(f"{seconds:7.1f} s, {used:6.2f} s of a processor: {name}")
-    for name in run.tally.failures:
+    for name in run.counts.failures:
         print(f"failed: {name}")
-    for name in run.tally.skips:
+    for name in run.counts.skips:
         print(f"skipped: {name}")
     took = time.monotonic() - started
     print(f"all stages: {took:.0f} s, {used_s() / took:.1f} processors")
-    print(run.tally.line(), flush=True)
-    return code or (1 if run.tally.counts[FAILED] else 0)
+    print(run.counts.line(), flush=True)
+    return code or (1 if run.counts.by_outcome[FAILED] else 0)
 
 
 if __name__ == "__main__":

@@ -43,12 +43,12 @@ def tail(text, lines=80):
     return "\n".join(text.rstrip().splitlines()[-lines:])
 
 
-class Tally:
+class Counts:
     """Counted results. Failures are printed where they happen, skipped tests again at the end. What a stage
     counts counts for the run, too."""
 
     def __init__(self, parent=None):
-        self.counts = {PASSED: 0, FAILED: 0, SKIPPED: 0}
+        self.by_outcome = {PASSED: 0, FAILED: 0, SKIPPED: 0}
         self.failures, self.skips, self.parent = [], [], parent
         self.lock = threading.Lock()
 
@@ -57,7 +57,7 @@ class Tally:
             indented = "\n    " + detail.rstrip().replace("\n", "\n    ") if detail else ""
             say(f"  FAILED {name}{indented}")
         with self.lock:
-            self.counts[outcome] += 1
+            self.by_outcome[outcome] += 1
             if outcome == FAILED:
                 self.failures.append(name)
             elif outcome == SKIPPED:
@@ -66,11 +66,11 @@ class Tally:
             self.parent.add(name, outcome, detail)
 
     def line(self):
-        return ", ".join(f"{self.counts[key]} {key}" for key in (PASSED, FAILED, SKIPPED))
+        return ", ".join(f"{self.by_outcome[key]} {key}" for key in (PASSED, FAILED, SKIPPED))
 
 
 class Processes:
-    """Children run in sessions of their own, and orphans come to us: so all can be ended."""
+    """Children run in sessions of their own, and orphans get this process as their parent: so all can be ended."""
 
     def __init__(self):
         pr_set_child_subreaper = 36
@@ -78,7 +78,7 @@ class Processes:
         self.spared = set()  # outlive the run's stages
 
     def descendants(self):
-        """Living processes below this one: {pid: command line}."""
+        """Running processes below this one: {pid: command line}."""
         parents, commands = {}, {}
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit():
@@ -97,9 +97,9 @@ class Processes:
             found.update({pid: commands[pid] for pid in wave})
         return found
 
-    def left_over(self, stage, patience_s=20.0):
-        """What a stage has left running, given a moment to end by itself."""
-        until = time.monotonic() + patience_s
+    def left_over(self, stage, timeout_s=20.0):
+        """What a stage has left running, after some time to end by itself."""
+        until = time.monotonic() + timeout_s
         while True:
             left = {pid: command for pid, command in self.descendants().items() if has_mark(pid, stage)}
             if not left or time.monotonic() > until:
@@ -108,14 +108,14 @@ class Processes:
 
     def kill_all(self):
         for _ in range(20):
-            alive = self.descendants()
-            if not alive:
+            left = self.descendants()
+            if not left:
                 break
-            end(alive)
+            end(left)
             time.sleep(0.05)
 
     def end_all(self):
-        """Of orphans, which nobody else waits for, nothing is left either: no stage may be at work any more."""
+        """Reaps orphans, too, which no other process waits for; no stage may be running any more."""
         self.kill_all()
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
@@ -190,11 +190,11 @@ class SharedServers:
 
 
 class Run:
-    """One run of the test command: the tally, the temporary folder, the servers."""
+    """One run of the test command: its counts, the temporary folder, the servers."""
 
     def __init__(self, quick=False):
         self.quick = quick
-        self.tally, self.durations = Tally(), []
+        self.counts, self.durations = Counts(), []
         self.processes = Processes()
         self.sandbox = Sandbox(in_memory())  # its watcher clears up after us, also when we are killed
         self.processes.spared.add(self.sandbox.watcher.pid)
@@ -214,9 +214,9 @@ class Run:
             **{MARK: str(self.temporary)},
         )
 
-    def check_left_over(self, patience_s=20.0):
+    def check_left_over(self, timeout_s=20.0):
         """After the last stage: only the servers may be there."""
-        until = time.monotonic() + patience_s
+        until = time.monotonic() + timeout_s
         while True:
             ours = set(members_of(self.servers.sandbox.folder)) if self.servers.sandbox else set()
             left = {pid: command for pid, command in self.processes.descendants().items() if pid not in ours}
@@ -224,7 +224,7 @@ class Run:
                 break
             time.sleep(0.05)
         if left:
-            self.tally.add("the run leaves nothing running", FAILED, "\n".join(left.values()))
+            self.counts.add("the run leaves nothing running", FAILED, "\n".join(left.values()))
 
     def close(self):
         self.ending.set()
@@ -238,7 +238,7 @@ class Stage:
 
     def __init__(self, run, name):
         self.run, self.name, self.quick = run, name, run.quick
-        self.tally = Tally(run.tally)
+        self.counts = Counts(run.counts)
         self.temporary, self.servers = run.temporary, run.servers
         self.environment = {**run.environment, STAGE_MARK: name}
         self.lock, self.used_s = threading.Lock(), 0.0
@@ -261,7 +261,7 @@ class Stage:
             return code, log.read().decode(errors="replace")
 
     def wait(self, child, timeout_s):
-        """The exit code of a child, which is killed when its time is over; counts its processor time, and that of
+        """The exit code of a child, which is killed when its time-out is over; counts its processor time, and that of
         the children that it has waited for."""
         until, in_time = time.monotonic() + timeout_s, True
         while True:
@@ -284,7 +284,7 @@ class Stage:
         code, output = self.command(words, timeout_s, extra)
         if code is None:
             output += f"\nnot finished after {timeout_s} s"
-        self.tally.add(name, PASSED if code == 0 else FAILED, tail(output))
+        self.counts.add(name, PASSED if code == 0 else FAILED, tail(output))
         return code == 0
 
     def at_once(self, functions, workers=None):
@@ -297,5 +297,5 @@ class Stage:
         """What is still running is ended, and counts against the stage."""
         left = self.run.processes.left_over(self.name)
         if left:
-            self.tally.add(f"{self.name} leaves nothing running", FAILED, "\n".join(left.values()))
+            self.counts.add(f"{self.name} leaves nothing running", FAILED, "\n".join(left.values()))
             end(left)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the stages are made of: a tree built, cmocka programs run, pytest run, each with its results counted.
 
-Every test is counted once: a cmocka test by its TAP line, a pytest test by its junit record. A program that dies takes
-the tests it still owed with it, as failed."""
+Every test is counted once: a cmocka test by its TAP line, a pytest test by its junit record. When a program dies,
+its remaining tests count as failed."""
 import concurrent.futures
 import itertools
 import json
@@ -18,14 +18,14 @@ PYTHON = "/usr/bin/python3"
 
 
 def build(stage, preset, targets=()):
-    """One tree, built; counted as one test. Gives back its folder, or None."""
+    """One tree, built; counted as one test. Returns its folder, or None."""
     tree = ROOT / ("build" if preset == "release" else f"build-{preset}")
     code, output = stage.command(["cmake", "--preset", preset], 120)
     if code == 0:
         words = ["cmake", "--build", "--preset", preset]
         words += [word for target in targets for word in ("--target", target)]
         code, output = stage.command(words, 1800)
-    stage.tally.add(f"build {preset}", PASSED if code == 0 else FAILED, tail(output))
+    stage.counts.add(f"build {preset}", PASSED if code == 0 else FAILED, tail(output))
     return tree if code == 0 else None
 
 
@@ -47,7 +47,7 @@ def read_tap(text):
         elif skip:
             results.append((skip["name"], SKIPPED, why))
             why = []
-        elif line.startswith(WHY):  # a test says so before it is skipped
+        elif line.startswith(WHY):  # a test prints this before it is skipped
             why = [line.removeprefix(WHY)]
         elif test:
             results.append((test["name"], FAILED if test["no"] else PASSED, []))
@@ -56,17 +56,17 @@ def read_tap(text):
     return planned, results
 
 
-def tally_program(tally, name, code, output):
-    """Counts one cmocka program, also when it died half-way."""
+def count_program(counts, name, code, output):
+    """Counts one cmocka program, also when it crashed."""
     planned, results = read_tap(output)
     for test, outcome, comments in results:
-        tally.add(f"{name}: {test}", outcome, "\n".join(comments))
+        counts.add(f"{name}: {test}", outcome, "\n".join(comments))
     ending = "did not end in time" if code is None else f"ended with {code}"
     for number in range(len(results) + 1, planned + 1):
-        tally.add(f"{name}: test {number} of {planned}", FAILED, f"{ending}\n{tail(output, 30)}")
-    told = any(outcome == FAILED for _, outcome, _ in results)
-    if code != 0 and len(results) >= planned and not told:
-        tally.add(f"{name}: ends well", FAILED, f"{ending}\n{tail(output, 60)}")
+        counts.add(f"{name}: test {number} of {planned}", FAILED, f"{ending}\n{tail(output, 30)}")
+    reported = any(outcome == FAILED for _, outcome, _ in results)
+    if code != 0 and len(results) >= planned and not reported:
+        counts.add(f"{name}: ends well", FAILED, f"{ending}\n{tail(output, 60)}")
 
 
 def programs_of(stage, tree, prefix):
@@ -91,32 +91,32 @@ def run_programs(stage, programs, wrapper=(), extra=None, suffix="", workers=3):
         return name, *stage.command([*wrapper, *programs[name]], PROGRAM_S, extra)
 
     if not programs:
-        stage.tally.add(f"cmocka programs{suffix}", FAILED, "there are none")
+        stage.counts.add(f"cmocka programs{suffix}", FAILED, "there are none")
     with concurrent.futures.ThreadPoolExecutor(max_workers=workers) as pool:
         for name, code, output in pool.map(one, sorted(programs)):
-            tally_program(stage.tally, name + suffix, code, output)
+            count_program(stage.counts, name + suffix, code, output)
 
 
 # ---- pytest -----------------------------------------------------------------------------------
 
 
-def tally_junit(stage, path, suite):
+def count_junit(stage, path, suite):
     for case in xml.etree.ElementTree.parse(path).getroot().iter("testcase"):
         name = f"{suite}: {case.get('classname')}.{case.get('name')}"
         used = [float(found.get("value")) for found in case.iter("property") if found.get("name") == "processor_s"]
         stage.run.durations.append((float(case.get("time", 0)), sum(used), name))
         skipped = case.find("skipped")
         if case.find("failure") is not None or case.find("error") is not None:
-            stage.tally.add(name, FAILED)
+            stage.counts.add(name, FAILED)
         elif skipped is not None:
-            stage.tally.add(name, SKIPPED, skipped.get("message"))
+            stage.counts.add(name, SKIPPED, skipped.get("message"))
         else:
-            stage.tally.add(name, PASSED)
+            stage.counts.add(name, PASSED)
 
 
 WORKERS = 10  # nine tenths of its time a test waits, so there may be more than processors
 FOLDERS = itertools.count(1)  # pytest empties its folder, so those that run side by side have one each
-PYTEST_S = 2700  # for what has come to a stop: on one busy processor the end-to-end tests take ten minutes
+PYTEST_S = 2700  # for a run that hangs: on one busy processor the end-to-end tests take ten minutes
 
 
 def run_pytest(stage, name, words, tree, timeout_s, suffix="", extra=None, workers=0):
@@ -136,12 +136,12 @@ def run_pytest(stage, name, words, tree, timeout_s, suffix="", extra=None, worke
         base += ["-n", str(workers)]
     code, output = stage.command([PYTHON, "-m", "pytest", *base, *words], timeout_s, environment)
     if record.exists() and code in (0, 1):
-        tally_junit(stage, record, f"{name}{suffix}")
+        count_junit(stage, record, f"{name}{suffix}")
         if code == 1:
             say(tail(output[max(0, output.find("= FAILURES")) :], 200))
     else:
         ending = "did not end in time" if code is None else f"pytest ended with {code}"
-        stage.tally.add(f"{name}{suffix}", FAILED, f"{ending}\n{tail(output)}")
+        stage.counts.add(f"{name}{suffix}", FAILED, f"{ending}\n{tail(output)}")
     if code == 0:
         shutil.rmtree(folder, ignore_errors=True)  # it may be in memory
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of the suite is run on the mix of this run. `only("local")`, `only("postgres")`, … name the stores or
-brokers that a test is about: elsewhere it is no test. `unless("rabbitmq", reason="…")` names one where the
-test has no meaning, and why: there it is skipped, and told."""
+"""Selects the tests for the mix of this run. `only("local")`, `only("postgres")`, … name the stores or brokers
+that a test is about: on others it is deselected. `unless("rabbitmq", reason="…")` names one where the test has
+no meaning, and why: there it is reported as skipped."""
 import resource
 
 import mix
@@ -36,17 +36,18 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
-    """A failure that is seen once, far away, should say what the programs said."""
+    """The report of a failure, which may not come again, has the output of the programs."""
     report = (yield).get_result()
     if report.when == "call" and report.failed:
         shops = [value for value in item.funcargs.values() if isinstance(value, program.Semel)]
         for shop in {id(shop): shop for shop in shops}.values():
-            report.sections.append(("what its children said", shop.outputs()))
+            report.sections.append(("output of its processes", shop.outputs()))
 
 
 def used_s():
-    """Seconds of a processor that this process and its ended children have used."""
-    return sum(used.ru_utime + used.ru_stime for used in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))
+    """Processor time in seconds of this process and its ended children."""
+    usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
@@ -57,14 +58,14 @@ def pytest_runtest_setup(item):
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item):
-    """How much of its time a test has computed, beside how long it took: `scripts/test --slowest` prints both."""
+    """The processor time of a test, besides its duration: `scripts/test --slowest` prints both."""
     yield
     item.user_properties.append(("processor_s", f"{used_s() - item.used_before_s:.2f}"))
 
 
 @pytest.fixture(scope="session", autouse=True)
 def attached():
-    """The servers of the run above us are left in peace at the end."""
+    """Disconnects from the servers of the parent run at the end; they go on running."""
     yield
     if hasattr(mix.servers, "attached"):
         mix.servers.attached.close()

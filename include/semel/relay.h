@@ -13,17 +13,16 @@ extern "C" {
 #endif
 
 typedef enum semel_poison {
-	SEMEL_POISON_PARK_KEY, /* later events of the aggregate wait beside, and come back in order
-				*/
-	SEMEL_POISON_BLOCK,    /* the aggregate stops until a person has decided */
+	SEMEL_POISON_PARK_KEY, /* later events of the aggregate are parked, and released in order */
+	SEMEL_POISON_BLOCK,    /* the aggregate stops until an operator has decided */
 	SEMEL_POISON_SKIP      /* later events go on */
 } semel_poison;
 
-/* How the relay learns of rows. */
+/* How the relay finds new rows. */
 typedef enum semel_source_kind {
-	SEMEL_SOURCE_POLL, /* it looks at the table, and is woken by commits */
-	SEMEL_SOURCE_CDC   /* it reads the database's change stream (PostgreSQL), and polls where
-			    * that cannot be */
+	SEMEL_SOURCE_POLL, /* it polls the table, and commits wake it */
+	SEMEL_SOURCE_CDC   /* it reads the database's change stream (PostgreSQL), and polls while
+			    * it cannot */
 } semel_source_kind;
 
 /* What is written to a row that came through the change stream, once it is published. */
@@ -40,15 +39,15 @@ typedef struct semel_relay_options {
 				     * 2400 with cdc, 3200 with transactions */
 	uint64_t window_bytes;      /* of payload in the window at most; default 16 MiB */
 	int64_t confirm_timeout_ms; /* an event not answered for within this is an outage; 30 s */
-	uint32_t attempts;      /* answers "no" to one event before it is given up; default 10 */
-	int64_t first_delay_ms; /* of its backoff; default 1 s, doubling */
-	int64_t delay_max_ms;   /* default 5 min */
-	int64_t poll_ms;        /* the safety net under the wake-ups; default 1 s */
-	int64_t lease_ms;       /* a silent relay's lanes move on after this; default 5 s */
+	uint32_t attempts;          /* refusals of one event before it is given up; default 10 */
+	int64_t first_delay_ms;     /* of its backoff; default 1 s, doubling */
+	int64_t delay_max_ms;       /* default 5 min */
+	int64_t poll_ms;            /* polls at least this often, besides wakeups; default 1 s */
+	int64_t lease_ms; /* another relay takes over a silent one's lanes after this; 5 s */
 	semel_poison poison;
 	semel_source_kind source;
 	const char *slot;     /* cdc: the replication slot; default "semel" */
-	uint64_t slot_budget; /* cdc: bytes of the log that the slot may keep; default 4 GiB */
+	uint64_t slot_budget; /* cdc: bytes of the log that the slot may retain; default 4 GiB */
 	semel_marks marks;    /* cdc */
 	bool transactions;    /* cdc, Kafka: what was committed together is seen together */
 } semel_relay_options;

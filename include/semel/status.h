@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a call answers, and what to make of it.
+/* What a call returns, and how to handle it.
  *
  * Every fallible call returns a semel_status. Policy reads the class of a status, never its text;
- * the text in semel_error is for a person and says what to do next.
+ * the text in semel_error is for an operator and says what to do next.
  */
 #ifndef SEMEL_STATUS_H
 #define SEMEL_STATUS_H
@@ -60,7 +60,7 @@ typedef enum semel_class {
 	SEMEL_CLASS_OK,
 	SEMEL_CLASS_RETRY,  /* the same call may succeed later; costs an attempt */
 	SEMEL_CLASS_REJECT, /* the same call will fail again */
-	SEMEL_CLASS_OUTAGE, /* nobody's event did anything wrong; costs no attempt */
+	SEMEL_CLASS_OUTAGE, /* no event is the cause; costs no attempt */
 	SEMEL_CLASS_BUG     /* the caller, or we, made a mistake */
 } semel_class;
 

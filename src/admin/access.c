@@ -185,7 +185,7 @@ static semel_status add_token(struct semel_tokens *tokens, const char *line, siz
 				       "a line of the token file is not TOKEN, ROLE TOKEN or ROLE "
 				       "NAME TOKEN (ROLE is read or operate; NAME has up to %d "
 				       "letters, digits, dots, dashes and underscores, and does "
-				       "not look like a token)",
+				       "not use the form of a token)",
 				       SEMEL_TOKEN_NAME_SIZE - 1);
 	if (words.lengths[words.count - 1] < SEMEL_TOKEN_MIN)
 		return semel_error_set(

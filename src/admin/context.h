@@ -79,7 +79,7 @@ void semel_response_failure(struct semel_http_response *response, semel_status s
 			    const char *detail);
 /* "…" or null. */
 void semel_buffer_time(struct semel_buffer *buffer, int64_t time_ms);
-/* A query parameter. USAGE when it is no number within the range; the fallback when absent. */
+/* A query parameter. USAGE when it is not a number within the range; the fallback when absent. */
 semel_status semel_admin_request_number(struct semel_admin_request *request, const char *name,
 					struct semel_range range, int64_t *number_out,
 					semel_error *error);

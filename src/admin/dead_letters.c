@@ -224,8 +224,8 @@ static semel_status check_after(const struct listing *listing,
 	if (status != SEMEL_NOT_FOUND)
 		return status;
 	return semel_error_set(listing->error, SEMEL_NOT_FOUND,
-			       "dead letter %s of after not found (start with the first "
-			       "page again)",
+			       "after: dead letter %s not found (start with the first page "
+			       "again)",
 			       filter->after);
 }
 

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-#define FIRST_CHECK_MS 1000  /* the server waits so long for the first sample before it listens */
+#define FIRST_CHECK_MS 1000  /* the longest wait for the first sample before it listens */
 #define CHECK_OLD_MS   15000 /* without a new sample for this long the store is unreachable */
 
 struct semel_health_monitor {

@@ -102,8 +102,9 @@ struct words {
 	enum kind last;
 };
 
-/* Words end at what is no letter or digit, between letters and digits, and before a capital behind
- * a small letter ("sizeXL"). The length of the word that has ended here; 0: none. */
+/* Words end at characters that are neither letters nor digits, between letters and digits, and
+ * before a capital behind a small letter ("sizeXL"). The length of the word that has ended here; 0:
+ * none. */
 static size_t end_word(struct words *words, unsigned char c, uint32_t *key_out)
 {
 	enum kind kind = kind_of(c);
@@ -187,7 +188,7 @@ static bool add_decoded(struct decoded *decoded, unsigned char c)
 	return decoded->run.count >= RUN;
 }
 
-/* enough: so many characters beyond ASCII in a row are no accident. */
+/* enough: so many characters beyond ASCII in a row are not accidental. */
 static void note_decoded(struct semel_overlap *overlap, struct decoded *decoded, unsigned char c,
 			 unsigned enough)
 {

@@ -4,7 +4,7 @@
  * sends it whole.
  *
  * - A payload in which no path can be followed (no JSON, nested too deeply) is hidden whole; so are
- *   headers that are no JSON object.
+ *   headers that are not a JSON object.
  * - A free text about an event (a failure's reason, why it was discarded) is shown only if it
  *   repeats nothing of what is hidden (overlap.h); otherwise all of it is hidden.
  * - A free text without its event (the last error of the outbox, the reason of an open breaker, the

@@ -208,7 +208,7 @@ static bool matches(const char *pattern, const char *path, char id_out[SEMEL_ROU
 	return true;
 }
 
-/* A literal path wins over one with a variable: "count" is no id. */
+/* A literal path wins over one with a variable: "count" is not an id. */
 static bool is_literal(const char *path)
 {
 	for (size_t i = 0; i < semel_route_count; i++)

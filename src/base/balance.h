@@ -29,7 +29,7 @@ struct semel_balance_part {
  * up to all parts, and differ by one at most. */
 uint32_t semel_balance_quota(uint32_t parts, uint32_t members, uint32_t rank);
 
-/* Takes free parts up to the quota, or gets rid of the surplus, idle parts first. */
+/* Takes free parts up to the quota, or releases the surplus, idle parts first. */
 void semel_balance_decide(const struct semel_balance_part *parts, uint32_t count, uint32_t quota,
 			  enum semel_balance_move *moves_out);
 

@@ -97,7 +97,7 @@ static void append_escaped(struct semel_buffer *buffer, unsigned char c)
 	else if (c < 0x20)
 		semel_buffer_printf(buffer, "\\u%04x", (unsigned)c);
 	else
-		semel_buffer_string(buffer, "\xEF\xBF\xBD"); /* U+FFFD for a byte that is no text */
+		semel_buffer_string(buffer, "\xEF\xBF\xBD"); /* U+FFFD for an invalid byte */
 }
 
 void semel_buffer_json(struct semel_buffer *buffer, struct semel_text text)

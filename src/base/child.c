@@ -208,8 +208,7 @@ static semel_status cannot_start(int reason, semel_error *error)
 {
 	if (reason == E2BIG)
 		return semel_error_set(error, SEMEL_TOO_LARGE,
-				       "the environment of the program is larger than the system "
-				       "takes");
+				       "the environment of the program exceeds the system's limit");
 	return semel_error_set(error, SEMEL_OUTAGE, "cannot start the program: %s",
 			       strerror(reason));
 }

@@ -53,7 +53,7 @@ struct semel_fetch {
 };
 
 /* OUTAGE when there is no answer; else *code_out is the HTTP status. Redirects are not followed and
- * proxies of the environment are not used: the password goes where the user said, or nowhere. */
+ * proxies of the environment are not used: the password is sent to the given host only. */
 semel_status semel_fetch_run(const struct semel_fetch *fetch, long *code_out,
 			     struct semel_buffer *body, semel_error *error);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loading a shared library and its functions. Symbols are all looked up before the first one is
+/* Loading a shared library and its functions. Symbols are all resolved before the first one is
  * stored, so that a table is either complete or untouched. */
 #include "base/dynamic.h"
 

@@ -60,7 +60,7 @@ static const struct row rows[SEMEL_STATUS_COUNT] = {
 	[SEMEL_STORAGE_FULL] = { "storage-full", SEMEL_CLASS_OUTAGE, EX_TEMPFAIL,
 				 "no disk space: free some and try again" },
 	[SEMEL_NOT_A_DATABASE] = { "not-a-database", SEMEL_CLASS_REJECT, EX_DATAERR,
-				   "the file is no database" },
+				   "the file is not a database" },
 	[SEMEL_NO_SCHEMA] = { "no-schema", SEMEL_CLASS_REJECT, EX_CONFIG,
 			      "the tables are missing: run semel init" },
 	[SEMEL_SCHEMA_NEWER] = { "schema-newer", SEMEL_CLASS_REJECT, EX_CONFIG,

@@ -11,7 +11,7 @@
 
 /* One JSON value (RFC 8259) in strict UTF-8 and nothing behind it; nesting up to 512. Agrees with
  * jansson (JSON_DECODE_ANY | JSON_ALLOW_NUL), which a test checks, but for numbers too big for a C
- * type: they are the business of the payload's reader. */
+ * type: they are left to the payload's reader. */
 bool semel_json_is_valid(struct semel_text text);
 /* Where semel_json_is_valid stopped: the offset of the first byte that cannot be right. */
 size_t semel_json_error_at(struct semel_text text);

@@ -128,7 +128,7 @@ bool semel_owner_is_dead(const char *owner)
 	if (!read_number(&cursor, INT_MAX, &pid) || !read_number(&cursor, LLONG_MAX, &start_time))
 		return false;
 
-	/* /proc may hide the processes of other users; the kernel's own answer does not lie. */
+	/* /proc may hide the processes of other users; the kernel's own answer is complete. */
 	if (kill((pid_t)pid, 0) != 0 && errno == ESRCH)
 		return true;
 	struct process process = { 0 };

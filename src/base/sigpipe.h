@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writing to a pipe whose reader may have closed it, without dying of it: a library may not change
- * what SIGPIPE does to the whole process, so the calling thread blocks the signal during a write.
- */
+/* Writing to a pipe whose reader may have closed it, without being killed by it: a library may not
+ * change what SIGPIPE does to the whole process, so the calling thread blocks the signal during a
+ * write. */
 #ifndef SEMEL_BASE_SIGPIPE_H
 #define SEMEL_BASE_SIGPIPE_H
 

@@ -224,7 +224,7 @@ mode_t semel_sqlite_lock_mode(mode_t database_mode)
 	       ((database_mode & S_IWOTH) ? OTHERS : 0);
 }
 
-/* A second name may be that of another file of ours, whose mode is none of our business. */
+/* A second name may be that of another file of ours, whose mode is not ours to change. */
 static semel_status check_lock(const char *name, const struct stat *file,
 			       const struct stat *database, semel_error *error)
 {

@@ -47,7 +47,7 @@ struct failure {
 static const struct failure failures[] = {
 	{ SQLITE_FULL, SEMEL_STORAGE_FULL, "free disk space, then try again" },
 	{ SQLITE_NOTADB, SEMEL_NOT_A_DATABASE,
-	  "the file is no SQLite database; name another one, or move it away" },
+	  "the file is not a SQLite database; name another one, or move it" },
 	{ SQLITE_READONLY, SEMEL_OUTAGE,
 	  "this user must be allowed to write the file and the folder it is in" },
 	{ SQLITE_CANTOPEN, SEMEL_OUTAGE,
@@ -59,7 +59,7 @@ static const struct failure failures[] = {
 	{ SQLITE_IOERR, SEMEL_OUTAGE, "the disk reports errors: see the system's log" },
 	{ SQLITE_PROTOCOL, SEMEL_OUTAGE, "too many processes use the file at once; try again" },
 	{ SQLITE_INTERRUPT, SEMEL_OUTAGE, "the connection was interrupted; try again" },
-	{ SQLITE_TOOBIG, SEMEL_TOO_LARGE, "SQLite takes no value of this size" },
+	{ SQLITE_TOOBIG, SEMEL_TOO_LARGE, "the value exceeds SQLite's size limit" },
 };
 
 static const struct failure no_descriptor = {
@@ -248,7 +248,7 @@ static semel_status configure(sqlite3 *db, const struct semel_sqlite_open *how, 
 			 "PRAGMA foreign_keys=ON; PRAGMA synchronous=FULL; PRAGMA mmap_size=0; "
 			 "PRAGMA cache_size=-%d; PRAGMA schema_version",
 			 CACHE_KIB);
-	/* The last one reads the file: what is no database is found here, not later. */
+	/* The last one reads the file: what is not a database is found here, not later. */
 	int code = sqlite3_exec(db, settings, NULL, NULL, NULL);
 	if (code == SQLITE_OK)
 		return SEMEL_OK;

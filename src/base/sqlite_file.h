@@ -35,7 +35,7 @@ semel_status semel_sqlite_open(const struct semel_sqlite_open *how, sqlite3 **db
 			       semel_error *error);
 void semel_sqlite_close(sqlite3 *db);
 
-/* The status for what SQLite just said on db, with its words and what to do. what: "mark events".
+/* The status for SQLite's last error on db, with its message and what to do. what: "mark events".
  */
 semel_status semel_sqlite_error(sqlite3 *db, int code, const char *what, semel_error *error);
 

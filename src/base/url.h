@@ -30,7 +30,7 @@ struct semel_range {
 	int64_t min, max, fallback;
 };
 
-/* CONFIG when it is no number within the range; the fallback when it is absent. */
+/* CONFIG when it is not a number within the range; the fallback when it is absent. */
 semel_status semel_url_param_int(const struct semel_url *url, const char *name,
 				 struct semel_range range, int64_t *value_out, semel_error *error);
 /* CONFIG, naming it and the nearest right one, when a parameter is none of the known. */

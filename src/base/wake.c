@@ -50,7 +50,7 @@ semel_status semel_wake_new(struct semel_wake **wake_out, semel_error *error)
 	if (event_fd < 0) {
 		free(wake);
 		return semel_error_set(error, SEMEL_OUTAGE,
-				       "cannot make an eventfd: %s (too many open files? raise "
+				       "cannot create an eventfd: %s (too many open files? raise "
 				       "ulimit -n)",
 				       strerror(errno));
 	}

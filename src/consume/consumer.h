@@ -123,7 +123,7 @@ semel_status semel_consumer_open_in(const struct semel_env *env,
 /* How long a run that ends waits for running calls; 10 s unless set. */
 void semel_consumer_set_grace(semel_consumer *consumer, int64_t grace_ms);
 
-/* For the program, handlers that are no C functions; copied. */
+/* For the program, handlers that are not C functions; copied. */
 semel_status semel_consumer_use_sql(semel_consumer *consumer, const char *const *statements,
 				    size_t count, semel_error *error);
 semel_status semel_consumer_use_outside(semel_consumer *consumer,
@@ -138,7 +138,7 @@ struct semel_upcasters *semel_consumer_upcasters(semel_consumer *consumer);
 /* Is anything claimed at all? */
 bool semel_consumer_has_claims(const struct semel_consumer *consumer);
 /* Are claims made as PROCESSED in the effect's transaction? Else first as CLAIMED: the handler is
- * outside, the claim is separate, or the guard is no part of the store's transaction. */
+ * outside, the claim is separate, or the guard is not part of the store's transaction. */
 bool semel_consumer_is_same_tx(const struct semel_consumer *consumer);
 /* At most one run: whatever went wrong, it is not repeated without an operator. */
 bool semel_consumer_is_at_most_once(const struct semel_consumer *consumer);

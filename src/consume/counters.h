@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The metrics and spans of a consumer. Series are looked up once, then it is one addition each. */
+/* The metrics and spans of a consumer. Series are resolved once; then each count is one addition.
+ */
 #ifndef SEMEL_CONSUME_COUNTERS_H
 #define SEMEL_CONSUME_COUNTERS_H
 

@@ -236,7 +236,7 @@ static semel_status settle_ended_transactions(struct semel_consumer *consumer,
 }
 
 /* The store has refused to commit what they did, and nothing of it happened: they run again, each
- * in a transaction of its own. Of a single one it is known then that it is its own doing. */
+ * in a transaction of its own. If there is one only, the refusal is known to be its own. */
 static semel_status handle_refused_commit(struct semel_consumer *consumer,
 					  const struct rounds *rounds, semel_error *error)
 {

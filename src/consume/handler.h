@@ -53,7 +53,7 @@ struct semel_outside_kind {
 	void (*interrupt)(struct semel_outside *outside);
 	void (*close)(struct semel_outside *outside);
 
-	bool is_program; /* what hangs is presumed to be the event's doing, not an outage */
+	bool is_program; /* a time-out is attributed to the event, not to an outage */
 };
 
 extern const struct semel_outside_kind semel_outside_exec, semel_outside_pipe, semel_outside_http,

@@ -4,7 +4,7 @@
  * - The endpoint cannot be reached: an outage, which costs no attempt. No answer in time: the same,
  *   unless the caller finds that other calls are answered.
  * - The endpoint closed the connection: a retry, since this event may have caused it.
- * - Redirects are not followed: the payload goes where the user said, or nowhere.
+ * - Redirects are not followed: the payload is sent to the given URL only.
  * - Proxies of the environment are not used, for the same reason.
  * - The metadata are headers: CloudEvents in binary mode, our own, and the event's. Values of
  *   CloudEvents attributes are percent-encoded as their HTTP binding says; the others travel as
@@ -232,7 +232,7 @@ static semel_status add_line(struct writing *writing, const char *line)
 
 static semel_status add(struct writing *writing, const char *name, struct semel_text value)
 {
-	/* libcurl takes "name:" as the wish to drop a header, and "name;" for an empty one. */
+	/* libcurl takes "name:" as a request to drop a header, and "name;" for an empty one. */
 	if (value.length == 0)
 		return add_line(writing, semel_arena_printf(writing->heading->arena, "%s;", name));
 	return add_line(writing, semel_arena_printf(writing->heading->arena, "%s: %s", name,

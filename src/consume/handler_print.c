@@ -94,7 +94,7 @@ static void print_run(struct semel_outside *outside, const struct semel_event *e
 		return;
 	}
 	outcome_out->status = SEMEL_OUTAGE;
-	outcome_out->is_over = errno == EPIPE; /* as with head: who has seen enough goes away */
+	outcome_out->is_over = errno == EPIPE; /* as with head: the reader closes the pipe */
 	snprintf(outcome_out->reason, sizeof outcome_out->reason, "cannot write to stdout: %s",
 		 strerror(errno));
 }

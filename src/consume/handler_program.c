@@ -35,7 +35,7 @@ struct program {
 	struct semel_outside outside;
 	char *command;
 	int64_t timeout_ms;
-	int interrupt_fd; /* an eventfd that ends a run from another thread; once rung it stays so
+	int interrupt_fd; /* an eventfd that ends a run from another thread; once set it stays so
 			   */
 	struct semel_environment *environment;
 };
@@ -76,10 +76,10 @@ static void interrupt_program(struct semel_outside *outside)
 	eventfd_write(program->interrupt_fd, 1);
 }
 
-/* The complaint behind a sentence, the sentence never cut. */
-static void add_complaint(const struct semel_child *child, struct semel_outcome *outcome)
+/* What it wrote to stderr, behind a sentence that is never cut. */
+static void add_stderr(const struct semel_child *child, struct semel_outcome *outcome)
 {
-	static const char link[] = "; it said: ";
+	static const char link[] = "; stderr: ";
 	size_t used = strlen(outcome->reason);
 	size_t capacity = sizeof outcome->reason - used;
 	char stderr_text[SEMEL_CHILD_STDERR_MAX];
@@ -122,7 +122,7 @@ static void give_up(const struct program *program, struct semel_child *child,
 			 "no memory for the program's answer");
 		break;
 	}
-	add_complaint(child, outcome_out);
+	add_stderr(child, outcome_out);
 	semel_child_end(child, 0);
 }
 
@@ -135,7 +135,7 @@ static void note_not_started(semel_status status, const semel_error *error,
 	snprintf(outcome_out->reason, sizeof outcome_out->reason, "%s", error->text);
 }
 
-/* The child's complaint; where it was silent, how it ended. */
+/* What the child wrote to stderr; if nothing, how it ended. */
 static void explain_exit(const struct semel_child *child, struct semel_outcome *outcome_out)
 {
 	char ending[128];
@@ -144,7 +144,7 @@ static void explain_exit(const struct semel_child *child, struct semel_outcome *
 		return;
 	semel_child_describe_exit(child, ending, sizeof ending);
 	snprintf(outcome_out->reason, sizeof outcome_out->reason,
-		 "the program %s and said nothing on stderr", ending);
+		 "the program %s and wrote nothing to stderr", ending);
 }
 
 /* ---- exec ------------------------------------------------------------------------------------ */
@@ -323,7 +323,7 @@ static bool read_verdict(const char *word, semel_status *status_out)
 	return false;
 }
 
-/* False, with the reason, when the line is no answer to this event. */
+/* False, with the reason, when the line does not answer this event. */
 static bool read_answer(struct semel_text line, const struct semel_event *event,
 			struct semel_outcome *outcome_out)
 {
@@ -336,8 +336,8 @@ static bool read_answer(struct semel_text line, const struct semel_event *event,
 	bool right = false;
 	if (answer == NULL)
 		snprintf(outcome_out->reason, sizeof outcome_out->reason,
-			 "the program's answer is no line of JSON: %s: %.*s", problem.text, shown,
-			 semel_text_shown(line));
+			 "the program's answer is not a line of JSON: %s: %.*s", problem.text,
+			 shown, semel_text_shown(line));
 	else if (answered.data == NULL || !semel_text_equal(answered, event->id))
 		snprintf(outcome_out->reason, sizeof outcome_out->reason,
 			 "the program answered for \"%.100s\" instead of this event",

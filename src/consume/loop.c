@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The consumer's loop: fetch, process, sleep until woken; after an outage start over. What was
- * fetched and not acked comes again, and the claims tell what was done. What remains to be done
+ * fetched and not acked comes again, and the claims show what was done. What remains to be done
  * says when to wake, when a drain is over, and why it is not. */
 #include "base/backoff.h"
 #include "base/error.h"

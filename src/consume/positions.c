@@ -4,7 +4,8 @@
  *   confirmed, after the transaction, and its position is written with the next one.
  * - The position is written in the transaction of the effects, and the fence is checked there, also
  *   when the position has not moved: a reader that was replaced commits nothing.
- * - What is settled behind an offset that is not comes again after a crash; the claims tell.
+ * - What is settled behind an offset that is not comes again after a crash; the claims
+ *   show what was done.
  */
 #include "consume/positions.h"
 

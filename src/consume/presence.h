@@ -24,7 +24,7 @@ struct semel_presence_state {
 };
 
 /* Between two steps, with the store connected. outage: what is unreachable, NULL: nothing. A
- * failure is not the caller's matter: the row is written again later. */
+ * failure is not reported: the row is written again later. */
 void semel_presence_write(struct semel_consumer *consumer, const char *outage);
 /* The consumer ends. */
 void semel_presence_end(struct semel_consumer *consumer);

@@ -161,7 +161,7 @@ static semel_status commit_claim(struct semel_consumer *consumer, struct semel_i
 /* ---- the run --------------------------------------------------------------------------------- */
 
 /* item is as it was when its run ended. *in_doubt_out: it is unknown whether it was committed, and
- * the claim does not tell. */
+ * the claim does not show it. */
 static semel_status commit_run(struct semel_consumer *consumer, struct semel_item *item,
 			       const struct semel_item *ended, bool *in_doubt_out,
 			       semel_error *error)

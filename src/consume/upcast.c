@@ -98,8 +98,7 @@ static semel_status check_step(const struct semel_upcasters *upcasters,
 {
 	if (semel_string_is_blank(step->from_type) || semel_string_is_blank(step->to_type))
 		return semel_error_set(error, SEMEL_INVALID,
-				       "an upcaster needs a type that it takes and one that it "
-				       "makes");
+				       "an upcaster needs an input type and an output type");
 	if (step->kind == SEMEL_UPCAST_C ? step->function == NULL
 					 : semel_string_is_blank(step->target))
 		return semel_error_set(error, SEMEL_INVALID,
@@ -108,7 +107,7 @@ static semel_status check_step(const struct semel_upcasters *upcasters,
 	const struct step *other = find_step(upcasters, semel_text_of(step->from_type));
 	if (other != NULL)
 		return semel_error_set(error, SEMEL_INVALID,
-				       "two upcasters take %s (one makes %s, one %s): keep one",
+				       "two upcasters convert %s (one to %s, one to %s): keep one",
 				       step->from_type, other->to_type, step->to_type);
 	if (leads_to(upcasters, step->to_type, step->from_type))
 		return semel_error_set(error, SEMEL_INVALID,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The worker pool that runs a handler outside the transaction: a handler of its own per worker, and
- * calls as jobs. The order of an aggregate is not the pool's business: at most one call per
+ * calls as jobs. The order of an aggregate is not kept by the pool: at most one call per
  * ordering key is submitted at a time (dispatch.c).
  *
  * Threads: all functions are called from the consumer's thread. A call belongs to the pool between

@@ -52,7 +52,7 @@ static const struct {
 	[SEMEL_CHECK_BINDINGS] = { "bindings", "every queue gets the events of its topic" },
 	[SEMEL_CHECK_LIMITS] = { "limits", "no queue drops events" },
 	[SEMEL_CHECK_CONSUMERS] = { "consumers", "every subscription has a running consumer" },
-	[SEMEL_CHECK_STUCK] = { "stuck", "whatever waits will move" },
+	[SEMEL_CHECK_STUCK] = { "stuck", "no waiting event is stuck" },
 	[SEMEL_CHECK_TOPICS] = { "topics", "published topics are subscribed to, and subscribed "
 					   "topics are published" },
 	[SEMEL_CHECK_SECRET_FILES] = { "secret-files", "other users cannot read passwords, tokens "

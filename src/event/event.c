@@ -237,7 +237,7 @@ static semel_status take_id(const semel_event_input *input, const struct semel_e
 		return status;
 	if (event->id.data[0] == ' ' || event->id.data[event->id.length - 1] == ' ')
 		return semel_error_set(error, SEMEL_INVALID,
-				       "id has a blank at its beginning or end: remove it");
+				       "id has a leading or trailing blank: remove it");
 	return SEMEL_OK;
 }
 
@@ -258,7 +258,7 @@ static semel_status check_header(struct semel_text name_token, struct semel_text
 				       name.length, SEMEL_NAME_MAX);
 	if (*value_token.data != '"')
 		return semel_error_set(error, SEMEL_INVALID,
-				       "header %s is not a text: write its value in quotes",
+				       "header %s is not a string: write its value in quotes",
 				       semel_text_shown(name));
 	struct semel_text value = semel_json_unquote(value_token, arena);
 	if (!value.data)
@@ -445,7 +445,7 @@ semel_status semel_event_check(const struct semel_event *event, semel_error *err
 		return SEMEL_OK; /* a tombstone: nothing that could be wrong */
 	if (check_payload(event->payload, event->content_type, error) != SEMEL_OK)
 		return semel_error_set(error, SEMEL_CONTRACT,
-				       "the event's payload is not what its content type %s says",
+				       "the event's payload does not match its content type %s",
 				       semel_text_shown(event->content_type));
 	return SEMEL_OK;
 }

@@ -66,7 +66,7 @@ struct semel_text semel_event_default_topic(struct semel_text aggregate_type,
 					    struct semel_arena *arena);
 
 /* Is this delivery what the contract asks for? CONTRACT: no id, names missing or such that a store
- * cannot keep them, headers that are no JSON object, or a payload that claims to be JSON and is
+ * cannot keep them, headers that are not a JSON object, or a payload that claims to be JSON and is
  * not.
  */
 semel_status semel_event_check(const struct semel_event *event, semel_error *error);

@@ -46,7 +46,7 @@ static void put_payload(struct semel_buffer *buffer, const struct semel_event *e
 	}
 }
 
-/* Headers of a broken delivery may be anything; what is no object is shown as text. */
+/* Headers of a broken delivery may be anything; what is not an object is shown as text. */
 static void put_headers(struct semel_buffer *buffer, struct semel_text headers)
 {
 	semel_buffer_string(buffer, "\"headers\":");
@@ -154,13 +154,13 @@ static bool is_null(struct semel_text value)
 	return *value.data == 'n';
 }
 
-/* A JSON string as a C string; a zero byte would cut it in silence. */
+/* A JSON string as a C string; a zero byte would truncate it silently. */
 static semel_status read_string(struct reading *reading, const char *name, struct semel_text value,
 				struct semel_text *text_out)
 {
 	if (*value.data != '"')
 		return semel_error_set(reading->error, SEMEL_INVALID,
-				       "\"%s\" must be a text: write it in quotes", name);
+				       "\"%s\" must be a string: write it in quotes", name);
 	*text_out = semel_json_unquote(value, reading->arena);
 	if (!text_out->data)
 		return no_memory(reading);
@@ -318,7 +318,7 @@ static semel_status note_members(struct reading *reading, struct semel_text line
 	struct semel_json_walk walk = semel_json_walk(line);
 	if (walk.at == walk.end)
 		return semel_error_set(reading->error, SEMEL_INVALID,
-				       "no JSON object: write {\"type\":…,\"aggregateType\":…,"
+				       "not a JSON object: write {\"type\":…,\"aggregateType\":…,"
 				       "\"aggregateId\":…,\"payload\":…}");
 	struct semel_text name, value;
 	while (semel_json_next(&walk, &name, &value)) {

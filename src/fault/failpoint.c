@@ -221,7 +221,7 @@ static semel_status act(const struct rule *rule, semel_error *error)
 	case ACTION_ERROR:
 	default:
 		return semel_error_set(error, SEMEL_OUTAGE,
-				       "failpoint %s said error (SEMEL_FAILPOINT is set)",
+				       "failpoint %s returned an error (SEMEL_FAILPOINT is set)",
 				       rows[rule->point].name);
 	}
 }

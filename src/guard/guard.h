@@ -68,7 +68,7 @@ struct semel_guard_driver {
 	/* Sets the end of the lease of every unfinished claim of this owner. */
 	semel_status (*renew)(struct semel_guard *guard, const char *owner, int64_t lease_until_ms,
 			      semel_error *error);
-	/* Is the event settled in the scope: processed or failed, as far as claims tell? A guard
+	/* Is the event settled in the scope: processed or failed, as far as claims show? A guard
 	 * that joins also counts dead letters, which same-tx leaves without a claim. */
 	semel_status (*is_settled)(struct semel_guard *guard, struct semel_text scope,
 				   struct semel_text event_id, bool *settled_out,

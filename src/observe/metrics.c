@@ -83,7 +83,7 @@ static const struct definition definitions[SEMEL_METRIC_COUNT] = {
 				  COUNTER,
 				  { "scope", "outcome" } },
 	[SEMEL_METRIC_IDEMPOTENCY_CHECKS] = { "semel_idempotency_checks_total",
-					      "Requests looked up by their idempotency key.",
+					      "Requests checked by their idempotency key.",
 					      COUNTER,
 					      { "result" } },
 	[SEMEL_METRIC_RETRIES] = { "semel_retries_total",

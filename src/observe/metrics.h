@@ -3,7 +3,7 @@
  *
  * - Counters and histograms belong to the process that did the work. Gauges are set from the store
  *   when they are asked for, and are the same everywhere.
- * - A series (a metric with its label values) is looked up once and lives as long as the process;
+ * - A series (a metric with its label values) is created once and lives as long as the process;
  *   to count on it is one atomic addition.
  * - Labels are bounded: past SEMEL_SERIES_MAX of a metric everything is counted under "other".
  * Any thread.
@@ -79,7 +79,7 @@ bool semel_metric_value(enum semel_metric metric, const char *first, const char 
 /* The sum of the series with this second label (NULL: any). False: there are none. */
 bool semel_metric_sum(enum semel_metric metric, const char *second, int64_t *sum_out);
 
-/* Takes a gauge's series away, so that what is gone is not shown for ever. */
+/* Removes a gauge's series, so that what no longer exists is not reported. */
 void semel_metric_clear(enum semel_metric metric);
 
 /* The text format, every name declared, also those without samples. */

@@ -423,7 +423,7 @@ static semel_status not_drained(const struct semel_relay *relay,
 		why = blocked;
 	if (!why[0])
 		why = owner ? "the timeout was too short (use a longer --timeout)"
-			    : "another relay owns the lanes (see: semel status)";
+			    : "another relay owns the lanes (see: semel doctor)";
 	return semel_error_set(error, SEMEL_NOT_FINISHED,
 			       "outbox not drained: %llu events waiting, %llu retrying, %llu "
 			       "blocked by a failed event: %s",

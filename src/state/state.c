@@ -22,7 +22,7 @@
 		SEMEL_STATE_##from, SEMEL_STATE_##to, SEMEL_BY_##by, when, transaction             \
 	}
 
-/* The moves of most events come first: every event is looked up here twice. */
+/* The moves of most events come first: every event passes here twice. */
 static const struct semel_transition moves[] = {
 	MOVE(RECEIVED, CLAIMED, CONSUMER, "admitted: it may run", ADMIT),
 	MOVE(CLAIMED, DONE, CONSUMER, "the handler says done", EFFECT),

@@ -129,7 +129,7 @@ typedef semel_status semel_outbox_insert_fn(semel_tx tx, const struct semel_even
  * fetch, it may answer yes without one, and after_seq as complete_seq. */
 typedef semel_status semel_outbox_probe_fn(semel_store *store, struct semel_lane_probe *probes,
 					   size_t count, int64_t now_ms, semel_error *error);
-/* Rows NEW above after_seq that are no exceptions, ascending, until the batch is full by count or
+/* Rows NEW above after_seq that are not exceptions, ascending, until the batch is full by count or
  * by bytes (at least one row); by_commit where that can be known. */
 typedef semel_status semel_outbox_fetch_fn(semel_store *store, const struct semel_lease *lease,
 					   int64_t after_seq, struct semel_outbox_batch *batch,
@@ -163,7 +163,7 @@ struct semel_mark {
 	int64_t due_ms;     /* RETRY */
 	const char *reason; /* RETRY, FAILED */
 	bool holds;         /* FAILED: later events of the aggregate wait (all policies but skip) */
-	bool blocks; /* FAILED: and a drain is not finished before they went (policy block) */
+	bool blocks;        /* FAILED: and a drain is not finished while they wait (policy block) */
 };
 
 struct semel_mark_batch {

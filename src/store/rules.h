@@ -17,10 +17,10 @@
 
 /* The word in the table; "ANY" for the filter. */
 const char *semel_dead_status_name(enum semel_dead_status status);
-/* ANY when it is no status. */
+/* ANY when it is not a status. */
 enum semel_dead_status semel_dead_status_of(const char *name);
 const char *semel_hold_state_name(enum semel_hold_state state);
-/* NONE when it is no state. */
+/* NONE when it is not a state. */
 enum semel_hold_state semel_hold_state_of(const char *name);
 const char *semel_inbox_status_name(enum semel_inbox_status status);
 /* What a claim found, by the status of the row that was there first. */

@@ -9,8 +9,8 @@
  * Optional: a store whose database is a file needs none, since a trial makes a file of its own.
  * Threads: a session belongs to one thread. Errors: those of store.h.
  *
- * To change here: nothing but what makes, finds and removes such a place; what is played in it is
- * the business of src/cli/plays/drill. */
+ * To change here: nothing but what makes, finds and removes such a place; what runs in it
+ * belongs to src/cli/plays/drill. */
 #ifndef SEMEL_STORE_TRIAL_H
 #define SEMEL_STORE_TRIAL_H
 

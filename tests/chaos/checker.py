@@ -11,7 +11,7 @@ in which they happened. Nothing makes an effect unique, so whatever happened twi
     doubled   more than one effect of an event in a scope
     ghost     an effect, or an event, whose business change does not exist
     order     an effect before that of an earlier event of its aggregate
-    changed   an event that reached somebody under another id
+    changed   an event that arrived under another id
 """
 import argparse
 import sys
@@ -39,7 +39,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Event:
-    """What both sides know of one event."""
+    """What both sides have of one event."""
 
     id: str
     aggregate: str
@@ -95,7 +95,7 @@ def check_outbox(store, orders):
 
 
 def check_broker(store, log, orders):
-    """What is marked as published is there, and nothing is there that nobody committed."""
+    """What is marked as published is there, and nothing is there that was not committed."""
     there = {Event(id, aggregate, number_of(payload)) for id, aggregate, payload in log}
     ids = {event.id for event in there}
     marked = {id for (id,) in ask(store, "SELECT id FROM semel_outbox WHERE status = 'PUBLISHED'")}
@@ -131,7 +131,7 @@ REFUSED = """SELECT id FROM semel_outbox WHERE status = 'FAILED' OR seq IN (
 
 
 def excused(store, effects):
-    """Ids that wait for a person, at the relay or in this scope, or that one has given up."""
+    """Ids that wait for an operator, at the relay or in this scope, or that were discarded."""
     rows = ask(effects.store or store, WAITING, effects.scope) + ask(store, REFUSED)
     return {id for (id,) in rows}
 

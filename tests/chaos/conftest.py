@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fresh shop for every chaos test. Those that do harm to servers have their own, one pair for a whole run."""
+"""A fresh shop for every chaos test. Those that kill servers have their own, one pair for a whole run."""
 import pytest
 from workload import at, shop_at
 from sandbox import Sandbox
@@ -20,7 +20,7 @@ def servers(sandbox):
 
 @pytest.fixture
 def shop_on_own_servers(servers, tmp_path):
-    """A shop at servers that may be harmed, with one subscription."""
+    """A shop at servers that may be killed, with one subscription."""
     with shop_at(at(servers), tmp_path) as fresh:
         yield fresh
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A shop whose every order and every effect can be counted: the world of the chaos tests.
+"""A shop whose every order and every effect can be counted: the application of the chaos tests.
 
 Its orders are written as a foreign program would write them, by Python's sqlite3 or psycopg2 and a hand-written
 INSERT, so that the outbox's contract is under test too."""
@@ -8,23 +8,23 @@ import signal
 from dataclasses import dataclass
 
 from checker import Effects, check
-from mix import FAIL_FIRST, PLACE, connect, url_of  # noqa: F401: the tests take it from here
+from mix import FAIL_FIRST, PLACE, connect, url_of  # noqa: F401: the tests import it from here
 from program import PROGRAM, Semel
 
 TOPIC = "order.events"
 TABLES = """
 CREATE TABLE orders (event_id TEXT, aggregate TEXT, number INTEGER);
 CREATE INDEX orders_place ON orders (aggregate, number);
-CREATE TABLE cured (event_id TEXT);
+CREATE TABLE accepted (event_id TEXT);
 CREATE TABLE healthy (yes INTEGER CONSTRAINT "the order is poison" CHECK (yes <> 0));
 """
 # No constraint: what happens twice must show.
 EFFECT_TABLE = f"CREATE TABLE effect_{{scope}} (event_id TEXT, aggregate TEXT, number INTEGER{PLACE})"
 EFFECT = """INSERT INTO effect_{scope} (event_id, aggregate, number)
     VALUES (:id, :aggregate_id, CAST(json_extract(:payload, '$.number') AS INTEGER))"""
-# Breaks the constraint, which is a reject, until the event is named in `cured`.
+# Breaks the constraint, which is a reject, until the event is in `accepted`.
 REFUSE_POISON = """INSERT INTO healthy SELECT 0 WHERE CAST(json_extract(:payload, '$.poison') AS TEXT) IN ('1', 'true')
-    AND NOT EXISTS (SELECT 1 FROM cured WHERE event_id = :id)"""
+    AND NOT EXISTS (SELECT 1 FROM accepted WHERE event_id = :id)"""
 # One line for each call, in a file of its own.
 CALL = """read -r body
     {before}
@@ -34,7 +34,7 @@ CALL = """read -r body
 
 
 def write_order(database, aggregate, **more):
-    """One order and its event, in the transaction that is open; gives back the event's id."""
+    """One order and its event, in the transaction that is open; returns the event's id."""
     database.lock(aggregate)
     (number,) = database.execute(
         "SELECT 1 + coalesce(max(number), 0) FROM orders WHERE aggregate = ?", (aggregate,)).fetchone()
@@ -126,9 +126,9 @@ class Shop(Semel):
         for subscription in self.subscriptions:
             self.consume(subscription)
 
-    def cure(self):
-        """From now on nothing is poison."""
-        self.sql("INSERT INTO cured SELECT event_id FROM orders")
+    def accept_poison(self):
+        """From now on no event is poison."""
+        self.sql("INSERT INTO accepted SELECT event_id FROM orders")
 
     # ---- proof -------------------------------------------------------------------------------
 
@@ -146,6 +146,6 @@ class Shop(Semel):
         return int(self.ok("dlq", "count", *words))
 
     def repeats_at_the_broker(self):
-        """How often an event came that had come before."""
+        """How many events arrived again."""
         arrived = [id for id, _, _ in self.backend.log()]
         return len(arrived) - len(set(arrived))

@@ -3,10 +3,10 @@
 """Load from foreign writers while everything that works on it is killed with -9, or stopped for
 longer than its lease, at random; then all is run to its end, and the checker must find nothing.
 Some of the processes are started with a failpoint armed, so that deaths and pauses also meet the
-narrow windows that chance would seldom find.
+narrow windows that random kills would seldom find.
 
-Chance decides what is hit and when, from a seed that is printed. No time decides the outcome: after
-the storm everything gets as long as it needs."""
+What is hit and when is random, from a seed that is printed. No time decides the outcome: after
+the faults everything gets as long as it needs."""
 import argparse
 import math
 import os
@@ -33,8 +33,8 @@ HERE = Path(__file__).resolve().parent
 LEASE_MS = 200
 LEASE = ("--lease", f"{LEASE_MS}ms", "--grace", "10m")
 RETRIES = ("--first-delay", "50ms", "--delay-max", "500ms")
-PATIENCE_S = 900
-# Who is paused here holds no lock, so others go on, and it comes back as one who was given up.
+TIMEOUT_S = 900
+# A process that is paused here holds no lock, so others continue, and it resumes after it has lost its lease.
 PAUSES = ("relay.before-publish", "relay.after-confirm", "consume.after-receive", "consume.after-commit",
           "consume.after-ack", "consume.after-requeue")
 
@@ -46,7 +46,7 @@ class Member:
     name: str
     start: callable
     child: subprocess.Popen = None
-    asleep_until: float = 0  # stopped until then
+    stopped_until: float = 0  # by SIGSTOP
 
 
 class Soak(Shop):
@@ -55,7 +55,7 @@ class Soak(Shop):
 
     def __init__(self, folder, seed, program=PROGRAM):
         super().__init__(folder, program)
-        self.chance, self.tally, self.members = random.Random(seed), Counter(), []
+        self.chance, self.counts, self.members = random.Random(seed), Counter(), []
         self.points = [row["name"] for row in self.json("failpoints")]
         self.stock = self.backend.database("stock")
         self.log = open(self.folder / "log", "ab")  # noqa: SIM115
@@ -88,15 +88,15 @@ class Soak(Shop):
 
     def work(self, *words):
         party = "relay." if "relay" in words else "consume."
-        env = {"SEMEL_LOG_LEVEL": "error", "SEMEL_FAILPOINT": self.trap(party)}
+        env = {"SEMEL_LOG_LEVEL": "error", "SEMEL_FAILPOINT": self.random_failpoint(party)}
         return self.spawn(*words, env=env, stdout=self.log, stderr=self.log)
 
-    def trap(self, party):
-        """A death or a pause at some later moment, or none."""
-        lot, hit = self.chance.random(), self.chance.randint(1, 30)
-        if lot < 0.4:
+    def random_failpoint(self, party):
+        """A kill or a pause at some later moment, or none."""
+        draw, hit = self.chance.random(), self.chance.randint(1, 30)
+        if draw < 0.4:
             return f"{self.chance.choice([p for p in self.points if p.startswith(party)])}:kill@{hit}"
-        if lot < 0.6:
+        if draw < 0.6:
             return f"{self.chance.choice([p for p in PAUSES if p.startswith(party)])}:pause={3 * LEASE_MS}@{hit}"
         return ""
 
@@ -109,16 +109,16 @@ class Soak(Shop):
         return child
 
     def wait(self, child):
-        """Its exit code. Meanwhile those who sleep are woken in time: one may hold a lock."""
-        until = time.monotonic() + PATIENCE_S
+        """Its exit code. Meanwhile stopped members are resumed in time: one may hold a lock."""
+        until = time.monotonic() + TIMEOUT_S
         while child.poll() is None:
-            self.wake_those_who_slept(time.monotonic())
+            self.resume_stopped(time.monotonic())
             assert time.monotonic() < until, f"{child.args} does not end (see {self.log.name})"
             time.sleep(0.005)
         return child.returncode
 
-    def person(self, point, *words):
-        """A command by hand, that may meet a failpoint."""
+    def run_by_hand(self, point, *words):
+        """A command of an operator, which may hit a failpoint."""
         child = self.spawn(*words, env={"SEMEL_FAILPOINT": point}, stdout=self.log, stderr=self.log)
         self.wait(child)
         self.children.remove(child)
@@ -126,7 +126,7 @@ class Soak(Shop):
     def restart(self, member):
         self.wait(member.child)
         self.children.remove(member.child)
-        member.child, member.asleep_until = member.start(), 0
+        member.child, member.stopped_until = member.start(), 0
 
     # ---- what can happen ---------------------------------------------------------------------
 
@@ -137,10 +137,10 @@ class Soak(Shop):
     def stop_for_longer_than_its_lease(self, member):
         if not member.name.startswith("writer"):
             member.child.send_signal(signal.SIGSTOP)
-            member.asleep_until = time.monotonic() + self.chance.uniform(1.5, 4) * LEASE_MS / 1000
+            member.stopped_until = time.monotonic() + self.chance.uniform(1.5, 4) * LEASE_MS / 1000
 
-    def end_politely(self, member):
-        """Asked to end it ends well, unless it meets its failpoint or has only just begun."""
+    def terminate(self, member):
+        """After SIGTERM it ends well, unless it hits its failpoint or has only just begun."""
         if member.name.startswith("writer"):
             return
         member.child.terminate()
@@ -156,67 +156,67 @@ class Soak(Shop):
                  "--payload", f'{{"number": {number}}}', "--sql",
                  f"INSERT INTO orders VALUES ('{event_id}', '{aggregate}', {number})")
         point = self.chance.choice(("", "publish.before-commit:kill", "publish.after-commit:kill"))
-        self.person(point, *words)
+        self.run_by_hand(point, *words)
 
     def replay_the_poisoned(self, _member):
-        """The cause is mended and the dead letters are replayed, by a person who may vanish."""
-        self.cure()
+        """The cause is repaired and the dead letters are replayed, by an operator whose command may be killed."""
+        self.accept_poison()
         point = self.chance.choice(("", "dlq.after-publish:kill@2", "dlq.after-mark:kill@2"))
-        self.person(point, "--store", url_of(self.stock), "dlq", "replay", "--all")
+        self.run_by_hand(point, "--store", url_of(self.stock), "dlq", "replay", "--all")
 
     def sql(self, *words, **options):
-        self.wake_those_who_slept(math.inf)  # one of them might hold what we wait for here
+        self.resume_stopped(math.inf)  # one of them might hold the lock that this waits for
         return super().sql(*words, **options)
 
-    def cure(self):
+    def accept_poison(self):
         pending = "SELECT event_id FROM semel_dead_letter WHERE parked_behind IS NULL AND status = 'PENDING'"
         ids = self.sql(pending, database=self.stock)
         for (event_id,) in ids:
-            self.sql("INSERT INTO cured VALUES (?)", event_id, database=self.stock)
+            self.sql("INSERT INTO accepted VALUES (?)", event_id, database=self.stock)
 
     def ended_by_itself(self, member):
-        """At its failpoint; or the store was locked for too long when it started, which it says."""
+        """At its failpoint; or the store was locked for too long when it started, which it reports."""
         code = member.child.returncode
         assert code in (-signal.SIGKILL, os.EX_UNAVAILABLE, os.EX_TEMPFAIL), (
             f"{member.name} ended by itself with {code} (see {self.log.name})")
         self.restart(member)
 
-    # ---- the storm ---------------------------------------------------------------------------
+    # ---- faults ---------------------------------------------------------------------------
 
-    def wake_those_who_slept(self, now):
+    def resume_stopped(self, now):
         for member in self.members:
-            if member.asleep_until and member.asleep_until <= now:
+            if member.stopped_until and member.stopped_until <= now:
                 member.child.send_signal(signal.SIGCONT)
-                member.asleep_until = 0
+                member.stopped_until = 0
 
-    def storm(self, seconds):
-        events = (self.kill,) * 12 + (self.stop_for_longer_than_its_lease, self.end_politely)
+    def inject_faults(self, seconds):
+        events = (self.kill,) * 12 + (self.stop_for_longer_than_its_lease, self.terminate)
         events += (self.publish_by_command,) * 4 + (self.replay_the_poisoned,)
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             time.sleep(self.chance.uniform(0.01, 0.15))
-            self.wake_those_who_slept(time.monotonic())
-            awake = [m for m in self.members if not m.asleep_until]
-            member = self.chance.choice([m for m in awake if m.child.poll() is not None] or awake)
+            self.resume_stopped(time.monotonic())
+            running = [m for m in self.members if not m.stopped_until]
+            member = self.chance.choice([m for m in running if m.child.poll() is not None] or running)
             event = self.chance.choice(events) if member.child.poll() is None else self.ended_by_itself
             event(member)
-            self.tally[event.__name__.replace("_", " ")] += 1
+            self.counts[event.__name__.replace("_", " ")] += 1
 
-    def calm(self):
-        """Everybody is gone at once; nobody says goodbye."""
+    def kill_all(self):
+        """Kills all members at once; none shuts down."""
         for member in self.members:
             member.child.kill()
         for member in self.members:
-            member.child.wait(PATIENCE_S)
+            member.child.wait(TIMEOUT_S)
 
     def recover(self):
         """Everything to its end, the dead letters too."""
-        patience = ("--timeout", f"{PATIENCE_S}s")
-        self.relay(*patience, timeout=PATIENCE_S + 60)
+        timeout = ("--timeout", f"{TIMEOUT_S}s")
+        self.relay(*timeout, timeout=TIMEOUT_S + 60)
         while True:  # each round brings the followers as far as the next poisoned one behind them
             for subscription in self.subscriptions:
-                self.consume(subscription, *patience, timeout=PATIENCE_S + 60)
-            self.cure()
+                self.consume(subscription, *timeout, timeout=TIMEOUT_S + 60)
+            self.accept_poison()
             if self.ok("--store", url_of(self.stock), "dlq", "count").strip() == "0":
                 return
             self.ok("--store", url_of(self.stock), "dlq", "replay", "--all")
@@ -227,12 +227,12 @@ class Soak(Shop):
         found = [str(problem) for problem in self.problems()]
         files = (self.store, self.stock, self.broker, self.folder / "audit.db")
         for database in (thing for thing in files if isinstance(thing, Path)):
-            for (said,) in ask(database, "PRAGMA integrity_check"):
-                if said != "ok":
-                    found.append(f"{database.name}: {said}")
+            for (result,) in ask(database, "PRAGMA integrity_check"):
+                if result != "ok":
+                    found.append(f"{database.name}: {result}")
         found += [f"{entry[0]} is a dead letter still" for entry in ask(
             self.stock, "SELECT event_id FROM semel_dead_letter WHERE status = 'PENDING'")]
-        done = self.run("verify", "--consumer-store", url_of(self.stock), timeout=PATIENCE_S)
+        done = self.run("verify", "--consumer-store", url_of(self.stock), timeout=TIMEOUT_S)
         if done.returncode != 0:
             found.append(f"verify ended with {done.returncode}\n{done.stdout}{done.stderr}")
         return found
@@ -241,7 +241,7 @@ class Soak(Shop):
         ((orders,),) = ask(self.store, "SELECT count(*) FROM orders")
         ((dead,),) = ask(self.stock, "SELECT count(*) FROM semel_dead_letter")
         repeats = self.repeats_at_the_broker()
-        happened = ", ".join(f"{count} × {name}" for name, count in sorted(self.tally.items()))
+        happened = ", ".join(f"{count} × {name}" for name, count in sorted(self.counts.items()))
         return f"{orders} events, {repeats} repeats at the broker, {dead} poisoned; {happened}"
 
 
@@ -249,8 +249,8 @@ def soak(folder, seconds, seed, program=PROGRAM):
     """What went wrong, and what happened."""
     shop = Soak(folder, seed, program)
     try:
-        shop.storm(seconds)
-        shop.calm()
+        shop.inject_faults(seconds)
+        shop.kill_all()
         shop.recover()
         return shop.findings(), shop.sum()
     finally:
@@ -259,7 +259,7 @@ def soak(folder, seconds, seed, program=PROGRAM):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=600, help="how long the load and the storm last")
+    parser.add_argument("--seconds", type=float, default=600, help="how long load and faults last")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--folder", type=Path, help="a fresh folder to keep; else it is removed")
     arguments = parser.parse_args()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A RabbitMQ whose disk is put back to an earlier time under relays and consumers that run: what it had confirmed since is
-gone, what was acked since is there again. On request."""
+lost, what was acked since is there again. On request."""
 import json
 import shlex
 import shutil
@@ -33,7 +33,7 @@ def shop(sandbox, node, tmp_path):
 
 
 def copy(source, target):
-    """With owners and rights."""
+    """With owners and modes."""
     subprocess.run(["cp", "-a", source, target], check=True)
 
 
@@ -44,7 +44,7 @@ def verify(shop, code):
 
 
 def test_a_broker_that_is_restored_to_an_earlier_time_is_brought_up_by_what_verify_prints(shop, node):
-    disk, backup = node.room / "mnesia", node.room / "backup"
+    disk, backup = node.folder / "mnesia", node.folder / "backup"
     relay = spawn_logged(shop, "relay", *LEASE, *RETRIES, "--attempts", "1000")
     billing = spawn_logged(shop, *shop.subscriptions[0].words)
     shop.load(aggregates=5, each=2)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A RabbitMQ that is there and does not do as it is told: it is blocked by an alarm, its queues are full or
-gone, it closes channels, takes deliveries back, or waits for a heartbeat. Nothing of it costs an event its
-life, and what is no answer about an event costs it no attempt."""
+"""A RabbitMQ that runs and does not work: it is blocked by an alarm, its queues are full or
+deleted, it closes channels, requeues deliveries, or waits for a heartbeat. No event is lost by that,
+and what is no answer about an event costs it no attempt."""
 import signal
 import time
 
 import mix
 import pytest
-from workload import LEASE, PATIENCE, RETRIES, workload, effects, check_books, wait_for_effects, read_log, spawn_logged, waiting
+from workload import LEASE, RETRIES, TIMEOUT, workload, effects, check_books, wait_for_effects, read_log, spawn_logged, waiting
 from program import wait_for
 from runbook import RunbookReader
 from shop import TOPIC
@@ -39,7 +39,7 @@ def alarm(administrator):
 
 
 def attempts(shop):
-    """The most that any event has lost."""
+    """The most that any event has used."""
     ((most,),) = shop.sql("SELECT max(attempts) FROM semel_outbox")
     return most
 
@@ -51,14 +51,14 @@ def test_an_alarm_pauses_the_relay_and_costs_no_attempts(shop, administrator, al
     with workload(shop) as producer:
         alarm()
         wait_for(lambda: waiting(shop) > 300, 60, "events that wait")
-        wait_for(lambda: "is blocked" in read_log(shop), 60, "a word of it in the log")
+        wait_for(lambda: "is blocked" in read_log(shop), 60, "a log line about it")
         administrator.clear_memory_alarm()
         wait_for_effects(shop, producer)
     assert attempts(shop) == 0
     check_books(shop)
 
 
-def test_a_drain_that_ends_under_an_alarm_says_why_and_how_much_waits(shop, alarm):
+def test_a_drain_that_ends_under_an_alarm_reports_the_reason_and_the_backlog(shop, alarm):
     shop.load(aggregates=8, each=5)
     alarm()
     shop.drain_times_out("relay", expected=["40 events wait", "is blocked"])
@@ -67,16 +67,16 @@ def test_a_drain_that_ends_under_an_alarm_says_why_and_how_much_waits(shop, alar
     assert done.returncode == 1 and "problem  broker-alarm        the broker blocks publishing" in done.stdout, done.stdout
 
 
-def test_the_runbook_of_an_alarm_tells_it_and_afterwards_everything_is_done(shop, administrator, alarm):
+def test_the_runbook_of_an_alarm_reports_it_and_afterwards_everything_is_done(shop, administrator, alarm):
     shop.load(aggregates=4, each=2)
     alarm()
-    night = RunbookReader(shop.folder, shop.backend.environment())
-    night.follow("broker-alarm", until="\n## Verify")
-    assert (75, "relay --drain --timeout 5s") in night.codes()
-    assert "problem  broker-alarm" in night.answer("semel doctor")
+    reader = RunbookReader(shop.folder, shop.backend.environment())
+    reader.follow("broker-alarm", until="\n## Verify")
+    assert (75, "relay --drain --timeout 5s") in reader.codes()
+    assert "problem  broker-alarm" in reader.answer("semel doctor")
     administrator.clear_memory_alarm()
-    night.follow("broker-alarm", since="\n## Verify")
-    assert "published 8 events" in night.said[0] and "0 not yet published" in night.said[0]
+    reader.follow("broker-alarm", since="\n## Verify")
+    assert "published 8 events" in reader.printed[0] and "0 not yet published" in reader.printed[0]
     shop.recover()
     shop.check_books()
 
@@ -88,12 +88,12 @@ def tls_url(shop):
 
 @pytest.mark.parametrize("scheme", ["amqp", "amqps"])
 def test_a_relay_that_is_stopped_under_an_alarm_ends_well(shop, alarm, scheme):
-    """Also with more on its way than a socket holds."""
+    """Also with more in flight than a socket buffers."""
     shop.load(aggregates=200, each=1, text="x" * 100_000)
     alarm()
     env = {"SEMEL_BROKER": tls_url(shop)} if scheme == "amqps" else {}
     relay = spawn_logged(shop, "relay", *LEASE, env=env)
-    wait_for(lambda: "is blocked" in read_log(shop), 60, "a word of it in the log")
+    wait_for(lambda: "is blocked" in read_log(shop), 60, "a log line about it")
     assert shop.stop(relay, timeout=60) == 0, read_log(shop)
     assert attempts(shop) == 0
 
@@ -105,13 +105,13 @@ def healthy(shop):
 
 
 def test_a_consumer_that_cannot_put_a_retry_back_goes_on_with_the_rest(shop, administrator, alarm):
-    """Its retries wait at the broker's door; deliveries and acks are on another connection."""
+    """Its retries wait in the blocked connection; deliveries and acks are on another one."""
     audit = shop.by_sql("audit", *LEASE, *RETRIES, before=(FAIL_THREE_TIMES,))
     shop.load(aggregates=2, each=3, flaky=True)
     shop.relay()
     alarm()
     consumer = spawn_logged(shop, *audit.words)
-    wait_for(lambda: "is blocked" in read_log(shop), 60, "a retry that is not taken")
+    wait_for(lambda: "is blocked" in read_log(shop), 60, "a retry that is not accepted")
     administrator.clear_memory_alarm()
     wait_for(lambda: effects(shop, "audit") == 6, 60, "the retries")
     for number in range(30):
@@ -164,7 +164,7 @@ def test_deleted_queues_make_events_unroutable_and_nothing_is_lost(shop, adminis
     vhost = shop.broker.name
     shop.load(aggregates=5, each=2)
     shop.recover()
-    shop.backend.log()  # what the witness has seen until now
+    shop.backend.log()  # what the witness has received until now
     relay = spawn_logged(shop, "relay", *LEASE, *RETRIES, "--attempts", "2")
     administrator.delete_queues(vhost)
     shop.load(aggregates=5, each=2)
@@ -182,14 +182,14 @@ def test_deleted_queues_make_events_unroutable_and_nothing_is_lost(shop, adminis
 
 
 def test_an_exchange_that_vanishes_under_the_relay_is_made_again(shop, administrator):
-    """The broker closes the channel for it; what was on its way is refused or sent again, never lost."""
+    """The broker closes the channel for it; what was in flight is refused or sent again, never lost."""
     shop.load(aggregates=5, each=2)
     relay = spawn_logged(shop, "relay", *LEASE, *RETRIES, "--attempts", "1000")
     wait_for(lambda: waiting(shop) == 0, 60, "its work")
     administrator.delete_exchange(shop.broker.name, TOPIC)
     shop.load(aggregates=5, each=2)
-    wait_for(lambda: attempts(shop) > 0, 60, "an event that nobody takes")
-    relay.send_signal(signal.SIGSTOP)  # what is published between the two bindings would reach one of them only
+    wait_for(lambda: attempts(shop) > 0, 60, "an event that no queue gets")
+    relay.send_signal(signal.SIGSTOP)  # an event between the two bindings would reach only one of the queues
     shop.broker.witnessed.clear()
     shop.backend.witness(TOPIC)
     shop.subscribe("billing")
@@ -228,7 +228,7 @@ def test_a_queue_that_vanishes_under_its_consumer_is_made_again(shop, administra
     shop.backend.witness(TOPIC)
     wait_for(lambda: administrator.is_bound(vhost, f"billing.{TOPIC}", TOPIC), 60, "the queue, where events come to it")
     shop.load(aggregates=5, each=1)
-    shop.relay(*PATIENCE)
+    shop.relay(*TIMEOUT)
     wait_for(lambda: effects(shop) == 20, 60, "its work")
     assert shop.stop(consumer) == 0
     check_books(shop)
@@ -244,31 +244,31 @@ def slow_by_exec(shop):
 
 @pytest.mark.parametrize("make", [slow_by_sql, slow_by_exec])
 def test_a_handler_that_is_slower_than_the_broker_allows_runs_once(shop, administrator, make):
-    """consumer_timeout: the broker closes the channel and gives the delivery to whoever asks next."""
+    """consumer_timeout: the broker closes the channel and redelivers to the next consumer."""
     slow = make(shop)
     with administrator.setting(consumer_timeout=1000, channel_tick_interval=300):
         shop.order("o-0", slow=True)
         shop.load(aggregates=3, each=2)
         shop.relay()
         consumer = spawn_logged(shop, *slow.words)
-        wait_for(lambda: "broker closed the channel" in read_log(shop), 60, "a delivery that is taken back")
+        wait_for(lambda: "broker closed the channel" in read_log(shop), 60, "a delivery that is requeued")
         wait_for(lambda: len(slow.effects.read()) == 7, 60, "everything")
         assert shop.stop(consumer) == 0, read_log(shop)
     check_books(shop)
 
 
-def watch(shop, administrator, seconds):
-    """Nobody comes or goes for so long."""
-    there = administrator.connections(shop.broker.name)
+def check_connections_stay(shop, administrator, seconds):
+    """None is opened or closed in that time."""
+    before = administrator.connections(shop.broker.name)
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        assert administrator.connections(shop.broker.name) == there, read_log(shop)
+        assert administrator.connections(shop.broker.name) == before, read_log(shop)
         time.sleep(0.5)  # not for a condition: nothing shall happen
 
 
 @pytest.mark.parametrize("scheme", ["amqp", "amqps"])
-def test_heartbeats_are_kept_while_the_relay_sleeps_and_while_a_handler_is_slow(shop, administrator, scheme):
-    """The broker lets go of who is silent for three times two seconds."""
+def test_heartbeats_are_kept_while_the_relay_waits_and_while_a_handler_is_slow(shop, administrator, scheme):
+    """The broker closes a connection after six seconds without a heartbeat."""
     slow = slow_by_sql(shop)
     env = {"SEMEL_BROKER": tls_url(shop) if scheme == "amqps" else shop.broker.url + "?heartbeat=2"}
     shop.order("o-0", slow=True)
@@ -277,7 +277,7 @@ def test_heartbeats_are_kept_while_the_relay_sleeps_and_while_a_handler_is_slow(
     consumer = spawn_logged(shop, *slow.words, env=env)
     wait_for(lambda: shop.sql("SELECT 1 FROM pg_stat_activity WHERE query LIKE '%pg_sleep%' AND wait_event = 'PgSleep'"),
              60, "the handler at work")
-    watch(shop, administrator, 9)
+    check_connections_stay(shop, administrator, 9)
     wait_for(lambda: effects(shop, "slow") == 1, 60, "its effect")
     assert shop.stop(relay) == 0 and shop.stop(consumer) == 0
     assert '"warn"' not in read_log(shop)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chaos at the replication slot: dropped, lost, set back, grown past its budget, gone with the machine that
-had it. The relay says so, goes on by polling, and takes a slot up again; nothing is lost or done twice."""
+"""Chaos at the replication slot: dropped, lost, set back, grown past its budget, lost with its
+machine. The relay logs it, continues by polling, and creates a slot again; nothing is lost or done twice."""
 import contextlib
 import json
 import os
@@ -20,12 +20,12 @@ from shop import TOPIC, write_order
 pytestmark = [pytest.mark.only("cdc"), pytest.mark.only("kafka"),
               pytest.mark.unless("kafka-mock", reason="a mock cluster cannot be killed and come back")]
 
-# A sender that hears nothing for so long gives up: so answers are needed, also while Kafka is away.
+# The walsender's time-out without feedback: so feedback is needed, also while Kafka is down.
 SETTINGS = {"wal_sender_timeout": "3s", "max_wal_size": "64MB", "min_wal_size": "32MB"}
 BUDGET = ("--slot-budget", str(16 * 1024 * 1024))
 SLOT = """SELECT slot_name, active_pid, confirmed_flush_lsn, wal_status, pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)
     FROM pg_replication_slots WHERE database = current_database() AND slot_type = 'logical'"""
-# Whoever is still making the slot does not read it.
+# A process that is still creating the slot does not read it.
 READER = f"SELECT active_pid FROM ({SLOT}) AS slot JOIN pg_stat_activity ON pid = active_pid AND backend_type = 'walsender'"
 
 
@@ -41,7 +41,7 @@ def shop(shop_on_own_servers):
     return shop_on_own_servers
 
 
-# ---- looking ------------------------------------------------------------------------------------------
+# ---- queries ------------------------------------------------------------------------------------------
 
 
 def slot(shop):
@@ -61,12 +61,12 @@ def reader(shop):
 
 
 def streams(shop, timeout=60):
-    """Somebody reads the slot."""
+    """Until the slot has a reader; its pid."""
     return wait_for(lambda: reader(shop), timeout, "a reader of the slot")
 
 
 def drop(shop):
-    """As a person who needs the disk: the reader is thrown out, and the slot is gone."""
+    """As an operator who needs the disk space: disconnects the reader and drops the slot."""
     def is_dropped():
         import psycopg2
 
@@ -84,7 +84,7 @@ def drop(shop):
 
 
 def write_log(shop, megabytes):
-    """Changes that are none of ours, so that the log grows."""
+    """Changes to another table, so that the log grows."""
     shop.sql("CREATE TABLE IF NOT EXISTS other (text text)")
     for _ in range(megabytes):
         shop.sql("INSERT INTO other SELECT repeat(md5(random()::text || n), 32) FROM generate_series(1, 1000) AS n")
@@ -101,7 +101,7 @@ def published(shop):
 
 # ---- marks that fail ---------------------------------------------------------------------------------------
 
-# Whoever marks an event waits as long as somebody has the lock.
+# Marking an event waits as long as another session has the lock.
 SLOW_MARKS = """CREATE FUNCTION wait_here() RETURNS trigger LANGUAGE plpgsql AS
     $$ BEGIN PERFORM pg_advisory_xact_lock(42); RETURN new; END $$;
     CREATE TRIGGER slow BEFORE UPDATE ON semel_outbox FOR EACH ROW EXECUTE FUNCTION wait_here()"""
@@ -110,7 +110,7 @@ MARKING = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
 
 @pytest.mark.core
 def test_marks_that_fail_are_written_before_those_behind_them(shop):
-    """A statement that marks is given up, while others wait for it to end."""
+    """A statement that marks fails, while others wait for it."""
     relaying = spawn_logged(shop, "relay", *RETRIES)
     streams(shop)
     shop.script(SLOW_MARKS)
@@ -152,7 +152,7 @@ def test_kafka_dies_and_comes_back(shop, servers):
     check_books(shop)
 
 
-def test_the_sender_is_answered_while_kafka_is_silent(shop, servers):
+def test_the_walsender_gets_feedback_while_kafka_does_not_answer(shop, servers):
     with workload(shop) as producer:
         pid = streams(shop)
         servers.kafka.pause()
@@ -181,8 +181,8 @@ def torn(shop):
     return [number for number, keys in seen.items() if len(keys) < ORDERS]
 
 
-def is_whole(shop):
-    """With no relay at work Kafka ends what it has begun, partition by partition; then nothing is in parts."""
+def wait_until_whole(shop):
+    """Without a relay Kafka completes the transactions, partition by partition; then none is incomplete."""
     wait_for(lambda: not torn(shop), 60, "whole transactions")
 
 
@@ -200,7 +200,7 @@ def test_kafka_and_the_relay_are_killed_under_transactions_and_each_is_seen_as_a
                 wait_for_effects(shop, producer)
                 relaying.kill()
             relaying.wait()
-            is_whole(shop)
+            wait_until_whole(shop)
             relaying = relay(shop, "--transactions")
             wait_for_effects(shop, producer)
     assert shop.stop(relaying) == 0, read_log(shop)
@@ -228,7 +228,7 @@ def test_an_idle_slot_moves_on_and_one_with_something_pending_does_not(shop, ser
         begun = shop.sql("SELECT clock_timestamp()")[0][0]
         wait_for(lambda: shop.sql("SELECT clock_timestamp() > ?::timestamptz + interval '5 s'", begun)[0][0], 60, "5 s of keepalives")
         ((behind,),) = shop.sql(f"SELECT confirmed_flush_lsn < '{committed}' FROM ({SLOT}) AS slot")
-        assert behind, "the slot has passed an event that nobody has"
+        assert behind, "the slot has passed an event that was not published"
         relaying.kill()
     shop.relay()
     assert published(shop) == 4
@@ -287,7 +287,7 @@ def test_the_budget_is_kept_while_an_open_transaction_holds_up_the_making_of_the
     drop(shop)
     wait_for(lambda: slot(shop), 60, "the making of a new slot")
     write_log(shop, 24)
-    wait_for(lambda: "cancelled the creation of the replication slot" in read_log(shop), 60, "the slot to let go of the log")
+    wait_for(lambda: "cancelled the creation of the replication slot" in read_log(shop), 60, "the slot to release the log")
     other.rollback()
     streams(shop)
     shop.load(aggregates=3, each=2)
@@ -297,14 +297,14 @@ def test_the_budget_is_kept_while_an_open_transaction_holds_up_the_making_of_the
 
 
 @pytest.mark.core
-def test_the_budget_is_kept_while_kafka_is_away_for_long_and_all_is_well_when_it_is_back(shop, servers):
+def test_the_budget_is_kept_in_a_long_outage_of_kafka_and_everything_is_published_afterwards(shop, servers):
     with workload(shop, words=BUDGET) as producer:
         streams(shop)
         with killed(servers.kafka):
             for _ in range(6):
                 write_log(shop, 8)
-            wait_for(lambda: kept_back(shop) < 16 * 1024 * 1024, 60, "the slot to let go of the log")
-            wait_for(lambda: "budget" in read_log(shop), 60, "a word of it in the log")
+            wait_for(lambda: kept_back(shop) < 16 * 1024 * 1024, 60, "the slot to release the log")
+            wait_for(lambda: "budget" in read_log(shop), 60, "a log line about it")
         wait_for_effects(shop, producer)
         streams(shop)
         wait_for_effects(shop, producer)
@@ -312,7 +312,7 @@ def test_the_budget_is_kept_while_kafka_is_away_for_long_and_all_is_well_when_it
     check_books(shop)
 
 
-def test_a_slot_that_the_server_has_invalidated_is_made_anew(sandbox, servers, tmp_path):
+def test_a_slot_that_the_server_has_invalidated_is_created_again(sandbox, servers, tmp_path):
     strict = Postgres(sandbox, "strict", settings={**SETTINGS, "max_slot_wal_keep_size": "16MB"}).create()
     try:
         with shop_at(at(servers, postgres=f"127.0.0.1:{strict.port}"), tmp_path) as shop:
@@ -335,8 +335,8 @@ def test_a_slot_that_the_server_has_invalidated_is_made_anew(sandbox, servers, t
         strict.close()
 
 
-def test_without_logical_decoding_the_relay_says_what_to_set_and_polls(sandbox, servers, tmp_path):
-    """A server does not start so while there is a slot that needs it: who turns it down has dropped the slot."""
+def test_without_logical_decoding_the_relay_logs_what_to_set_and_polls(sandbox, servers, tmp_path):
+    """A server does not start with this setting while a slot needs it: whoever lowers it has dropped the slot."""
     plain = Postgres(sandbox, "plain").create()
     try:
         with shop_at(at(servers, postgres=f"127.0.0.1:{plain.port}"), tmp_path) as shop:
@@ -477,12 +477,12 @@ HELD = "waits for a synchronous standby"
 
 @contextlib.contextmanager
 def slow_commit(shop, servers, **more):
-    """As with a synchronous standby that is slow: the stream has an order, and its writer waits for the commit. Nobody
-    else does: whoever connects meanwhile."""
+    """As with a synchronous standby that is slow: the stream has an order, and its writer waits for the commit. No
+    other session does, if it connects meanwhile."""
     shop.sql(f"ALTER DATABASE {shop.store.rpartition('/')[2]} SET synchronous_commit = local")
-    writer = threading.Thread(target=write_patiently, args=(shop,), kwargs=more)
+    writer = threading.Thread(target=write_synchronously, args=(shop,), kwargs=more)
     try:
-        servers.postgres.set("synchronous_standby_names", "nobody")
+        servers.postgres.set("synchronous_standby_names", "absent")
         yield writer
         assert shop.sql("SELECT count(*) FROM semel_outbox") == [(0,)]
     finally:
@@ -490,7 +490,7 @@ def slow_commit(shop, servers, **more):
     writer.join(60)
 
 
-def write_patiently(shop, **more):
+def write_synchronously(shop, **more):
     connection = mix.connect(shop.store)
     connection.execute("SET synchronous_commit = on")
     write_order(connection, "o-1", **more)
@@ -500,7 +500,7 @@ def write_patiently(shop, **more):
 
 @pytest.mark.core
 def test_the_stream_may_be_quicker_than_its_commit(shop, servers):
-    """A commit that waits for a standby is in the log, and nobody can see it yet: its event waits, too."""
+    """A commit that waits for a standby is in the log, and not visible yet: its event waits, too."""
     with slow_commit(shop, servers) as writer:
         relaying = spawn_logged(shop, "relay", *RETRIES)  # with a lease that it does not lose, and so repeats nothing
         streams(shop)

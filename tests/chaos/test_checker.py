@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checker sees what it is there to see: each kind of problem, made by hand, is told as what it is."""
+"""The checker finds what it has to find: each kind of problem, made by hand, is reported as what it is."""
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +11,7 @@ CHECKER = Path(__file__).parent / "checker.py"
 
 @pytest.fixture
 def finished(shop):
-    """Two scopes have seen ten events of two aggregates, and all is well."""
+    """Two scopes have processed ten events of two aggregates, without a problem."""
     shop.by_sql("billing")
     shop.by_sql("stock")
     shop.load(aggregates=2, each=5)
@@ -35,7 +35,7 @@ def test_an_effect_that_is_there_twice_is_doubled(finished):
 
 
 def test_an_effect_of_a_change_that_was_rolled_back_is_a_ghost(finished):
-    finished.sql("INSERT INTO effect_billing VALUES ('nobody', 'o-1', 6)")
+    finished.sql("INSERT INTO effect_billing VALUES ('unknown', 'o-1', 6)")
     assert kinds(finished) == {("ghost", "billing")}
 
 
@@ -49,7 +49,7 @@ def test_a_business_row_without_its_event_is_lost(finished):
     assert kinds(finished) == {("lost", where) for where in ("outbox", "billing", "stock")}
 
 
-def test_two_effects_in_the_wrong_order_are_seen(finished):
+def test_two_effects_in_the_wrong_order_are_found(finished):
     finished.sql("UPDATE effect_stock SET rowid = rowid + 100 WHERE aggregate = 'o-1' AND number = 3")
     assert kinds(finished) == {("order", "stock")}
 
@@ -73,7 +73,7 @@ def test_a_dead_letter_is_not_lost_until_it_is_replayed(finished):
     assert kinds(finished) == {("lost", "billing")}
 
 
-def test_the_inbox_is_not_asked(finished):
+def test_the_inbox_is_not_read(finished):
     finished.sql("DELETE FROM semel_inbox")
     assert kinds(finished) == set()
 
@@ -97,6 +97,6 @@ def test_as_a_command_it_lists_what_it_found_and_ends_with_1(finished):
     assert done.stdout.endswith("lost 1, doubled 0, ghost 0, order 0, changed 0\n")
 
 
-def test_as_a_command_it_lets_calls_be_repeated(finished):
+def test_as_a_command_it_accepts_repeated_calls(finished):
     finished.sql("INSERT INTO effect_stock SELECT * FROM effect_stock WHERE number = 5")
     assert command(finished).returncode == 0

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who was silent for longer than its lease is given up by the others, comes back, and must do no
-harm: it sends or has in hand what somebody else has done meanwhile."""
+"""A process that was stopped for longer than its lease loses it to another one, resumes, and must do no
+harm: it sends or processes what the other one has done meanwhile."""
 import json
 import signal
 import time
@@ -15,20 +15,20 @@ pytestmark = [pytest.mark.anywhere, pytest.mark.core]
 LEASE = ("--lease", "200ms")
 
 
-def silent(point, milliseconds=1500):
+def pause_at(point, milliseconds=1500):
     return {"SEMEL_FAILPOINT": f"{point}:pause={milliseconds}@1"}
 
 
-def turns(child):
+def voluntary_switches(child):
     status = Path(f"/proc/{child.pid}/status").read_text()
     return int(status.split("\nvoluntary_ctxt_switches:")[1].split()[0])
 
 
-def stands_still(child):
-    """Who is at work renews its lease meanwhile."""
-    before = turns(child)
+def is_paused(child):
+    """A running relay renews its lease meanwhile."""
+    before = voluntary_switches(child)
     time.sleep(0.3)
-    return turns(child) == before
+    return voluntary_switches(child) == before
 
 
 def lease(shop):
@@ -39,26 +39,27 @@ def all_is_published(shop):
     return shop.sql("SELECT count(*) FROM semel_outbox WHERE status <> 'PUBLISHED'") == [(0,)]
 
 
-def fallen_silent(shop, point):
-    """A relay that is stopped at the point: (it, its name, the epoch of its lease). On a slow machine its silence may be
-    over before we look; then it is longer the next time."""
+def paused_relay(shop, point):
+    """A relay that is stopped at the point: (it, its name, the epoch of its lease). On a slow machine its pause may be
+    over before it is checked; then it is longer the next time."""
     for milliseconds in (1500, 6000, 24000):
         shop.load()
-        child = shop.spawn("relay", "--window", "5", *LEASE, env=silent(point, milliseconds))
+        child = shop.spawn("relay", "--window", "5", *LEASE, env=pause_at(point, milliseconds))
         owner, epoch = wait_for(lambda: lease(shop)[0] and lease(shop), what="the first owner")
-        if wait_for(lambda: (stands_still(child) and "still") or (all_is_published(shop) and "missed"), what="its silence") == "still":
-            shop.freeze(child)  # and silent it is for as long as the others need
+        found = wait_for(lambda: (is_paused(child) and "paused") or (all_is_published(shop) and "missed"), what="its pause")
+        if found == "paused":
+            shop.freeze(child)  # for as long as the others need
             return child, owner, epoch
         assert shop.stop(child) == 0
-    raise AssertionError("it was never seen in its silence")
+    raise AssertionError("it was never found paused")
 
 
 @pytest.mark.parametrize("point", ["relay.after-claim", "relay.before-publish", "relay.after-publish", "relay.after-confirm"])
 def test_a_relay_that_was_given_up_comes_back_to_marked_rows(shop, point):
     shop.by_sql("billing")
-    first, owner, epoch = fallen_silent(shop, point)
+    first, owner, epoch = paused_relay(shop, point)
     shop.relay(*LEASE)
-    shop.load()  # more, behind those that the first one has in hand
+    shop.load()  # more, behind those that the first one has in flight
     shop.relay(*LEASE)
     assert lease(shop)[1] > epoch
     shop.consume(shop.subscriptions[0])
@@ -72,17 +73,17 @@ def test_a_relay_that_was_given_up_comes_back_to_marked_rows(shop, point):
     shop.check_books()
 
 
-@pytest.mark.unless("kafka-mock", reason="the mock cluster does not tell who is in a group")
+@pytest.mark.unless("kafka-mock", reason="the mock cluster does not list the members of a group")
 @pytest.mark.parametrize("point", ["consume.after-receive", "consume.after-commit", "consume.after-ack"])
 @pytest.mark.parametrize("kind", ["sql", "exec"])
 def test_a_consumer_that_was_given_up_comes_back_to_what_is_done(shop, point, kind):
     if kind == "sql":
         subscription = shop.by_sql("billing", *LEASE)
     else:
-        subscription = shop.by_exec("mail", *LEASE, repeats=True)  # the call that was under way
+        subscription = shop.by_exec("mail", *LEASE, repeats=True)  # the call that was in progress
     shop.load()
     shop.relay()
-    first = shop.spawn(*subscription.words, "--batch", "4", "--json", env=silent(point))
+    first = shop.spawn(*subscription.words, "--batch", "4", "--json", env=pause_at(point))
     wait_for(lambda: shop.backend.broker.consumers(subscription.scope, TOPIC), what="the first owner")
     shop.backend.broker.expire_consumers()
     shop.consume(subscription)

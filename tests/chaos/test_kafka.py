@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chaos at Kafka: it is killed, stopped, loses brokers and leaders under load, and groups that are never
-at rest. Nothing is lost, nothing is done twice, and the order of an aggregate is kept."""
+"""Chaos at Kafka: it is killed, stopped, loses brokers and leaders under load, and groups that are
+always rebalancing. Nothing is lost, nothing is done twice, and the order of an aggregate is kept."""
 import random
 import subprocess
 import time
@@ -42,7 +42,7 @@ def test_kafka_dies_and_comes_back(shop, servers):
 
 
 @pytest.mark.core
-def test_kafka_is_restarted_politely(shop, servers):
+def test_kafka_is_restarted_cleanly(shop, servers):
     with workload(shop, consumers=2) as producer:
         servers.kafka.stop()
         servers.kafka.start()
@@ -51,7 +51,7 @@ def test_kafka_is_restarted_politely(shop, servers):
     check_books(shop)
 
 
-def test_kafka_hears_and_does_not_answer_for_a_while(shop, servers):
+def test_kafka_accepts_requests_and_does_not_answer_for_a_while(shop, servers):
     with workload(shop) as producer:
         servers.kafka.pause()
         wait_for_orders(producer, 300)
@@ -70,19 +70,19 @@ def test_the_database_dies_and_comes_back(shop, servers):
     check_books(shop)
 
 
-def test_who_starts_while_kafka_is_away_says_so(shop, servers):
-    """As on every broker: a typing error in a URL should not look like patience."""
+def test_a_program_that_starts_while_kafka_is_down_reports_it_and_ends(shop, servers):
+    """As on every broker: a wrong URL must not end in endless retries."""
     with killed(servers.kafka):
         for words in (("relay", *LEASE), shop.subscriptions[0].words):
             assert "Kafka" in shop.fails(69, *words)
 
 
-# ---- groups that are never at rest ------------------------------------------------------------------
+# ---- groups that rebalance ------------------------------------------------------------------
 
 
 @pytest.mark.core
 def test_consumers_come_and_go_every_second(shop):
-    """Half of them are killed, so the group must find that out by itself; half say goodbye."""
+    """Half of them are killed, so the group must detect that by itself; half leave it."""
     chance, words = random.Random(5), shop.subscriptions[0].words
     relay, producer = spawn_logged(shop, "relay", *LEASE, *RETRIES), Producer(shop.store)
     producer.start()
@@ -137,21 +137,21 @@ def spread(nodes, servers, tmp_path):
 
 
 def leader(nodes, shop, partition):
-    """By a node that lives."""
-    living = next(node for node in nodes if node.child.poll() is None)
-    number = living.administrator().leader_of(shop.broker.topic(TOPIC), partition)
+    """By a node that runs."""
+    running = next(node for node in nodes if node.child.poll() is None)
+    number = running.administrator().leader_of(shop.broker.topic(TOPIC), partition)
     return next((node for node in nodes if node.number == number), None)
 
 
-RISKS = (  # what a topic is made with, what `topology check` says of it
+RISKS = (  # settings of a topic, what `topology check` reports of it
     ({"copies": 1}, "has a replication factor of 1: below 3"),
     ({"copies": 3, "min_insync_replicas": 1}, "has min.insync.replicas=1: an event may be confirmed that is on one broker only"),
     ({"copies": 3, "min_insync_replicas": 3}, "has min.insync.replicas=3 of 3: it accepts nothing while one broker is down"),
 )
 
 
-def tells_topics_at_risk(shop):
-    """Asked until it is told: any of the nodes may answer, and hears of a new topic a little later."""
+def check_topics_at_risk(shop):
+    """Checked until it is reported: any of the nodes may answer, and learns of a new topic a little later."""
     for number, (settings, problem) in enumerate(RISKS):
         topic = f"risk-{number}"
         shop.broker.create(topic, partitions=1, **settings)
@@ -161,7 +161,7 @@ def tells_topics_at_risk(shop):
 
 def test_leaders_change_and_brokers_are_lost_under_load(spread, nodes):
     shop = spread
-    tells_topics_at_risk(shop)
+    check_topics_at_risk(shop)
     with workload(shop, relays=2, consumers=2) as producer:
         for partition in range(2):
             lost = leader(nodes, shop, partition)
@@ -201,7 +201,7 @@ def write_records(shop, topic, count):
 
 
 def test_a_log_that_has_lost_its_end_is_read_from_its_beginning(spread, nodes):
-    """By an unclean election: what the replica has not is gone, and other records come to its offsets."""
+    """By an unclean election: what the replica does not have is lost, and other records get its offsets."""
     from confluent_kafka.admin import NewTopic
 
     shop, topic = spread, "careless"

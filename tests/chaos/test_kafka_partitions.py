@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One partition of Kafka takes nothing: it has lost its leader. The others go on, at the same pace and once each; what
+"""One partition of Kafka accepts nothing: it has lost its leader. The others go on, at the same rate and once each; what
 belongs to it waits, costs no attempt, and comes in its order when the leader is back."""
 import contextlib
 import json
@@ -11,7 +11,7 @@ from kafka_server import cluster
 from kafka_space import headers_of
 from program import Semel, wait_for
 from servers import Servers
-from stream import PATIENCE, Stream
+from stream import TIMEOUT_S, Stream
 
 pytestmark = [pytest.mark.only("postgres"), pytest.mark.only("kafka"),
               pytest.mark.unless("kafka-mock", reason="a mock cluster cannot be killed and come back")]
@@ -39,7 +39,7 @@ def nodes(sandbox):
 
 def make(folder, nodes):
     """The topic `split` has a partition on each node, and no replicas; `fine` does not need the third node; `narrow` keeps
-    its leader without it, and takes nothing."""
+    its leader without it, and accepts nothing."""
     folder.mkdir()
     fresh = Semel(folder)
     fresh.broker.address = ",".join(node.bootstrap() for node in nodes)
@@ -81,8 +81,8 @@ class Outbox:
         self.start()
 
     def start(self):
-        with open(self.log, "a") as said:
-            self.relay = self.semel.spawn("relay", *self.words, stderr=said)
+        with open(self.log, "a") as log:
+            self.relay = self.semel.spawn("relay", *self.words, stderr=log)
 
     def write(self, rounds=1):
         """One event of every aggregate, in one transaction."""
@@ -103,7 +103,7 @@ class Outbox:
     def settles(self, waiting, what):
         wanted = {"PUBLISHED": 2 * AGGREGATES * self.round + self.more - waiting, **({"NEW": waiting} if waiting else {})}
         count = "SELECT status, count(*) FROM semel_outbox GROUP BY status"
-        wait_for(lambda: dict(self.semel.sql(count)) == wanted, PATIENCE, what)
+        wait_for(lambda: dict(self.semel.sql(count)) == wanted, TIMEOUT_S, what)
 
     def at_the_third(self):
         """The aggregates of the partition that will be lost."""
@@ -120,7 +120,7 @@ class Outbox:
         return found
 
     def waits_for_its_partition(self, lost):
-        """It is told of which one, costs no attempt, and is not given up."""
+        """Its partition is reported; it costs no attempt, and is no dead letter."""
         sql = self.semel.sql
         held = sql("SELECT aggregate_id, state FROM semel_outbox_exception")
         assert {name for name, _ in held} == lost and {state for _, state in held} <= {"retry", "parked"}
@@ -144,7 +144,7 @@ class Outbox:
 
 
 @pytest.mark.core
-def test_a_partition_without_a_leader_stops_nobody_else(outboxes, nodes):
+def test_a_partition_without_a_leader_stops_no_other_one(outboxes, nodes):
     administrator, lost = nodes[0].administrator(), {}
     for outbox in outboxes:
         outbox.write()
@@ -152,16 +152,16 @@ def test_a_partition_without_a_leader_stops_nobody_else(outboxes, nodes):
         lost[outbox] = outbox.at_the_third()
     nodes[2].kill()
     try:
-        wait_for(lambda: not any(outbox.has_leader(administrator) for outbox in outboxes), PATIENCE, "they have no leader")
+        wait_for(lambda: not any(outbox.has_leader(administrator) for outbox in outboxes), TIMEOUT_S, "they have no leader")
         for outbox in outboxes:
             outbox.write(ROUNDS)
         for outbox in outboxes:
             outbox.settles(len(lost[outbox]) * ROUNDS, "everything else is published and marked")
             outbox.write()
-            outbox.settles(len(lost[outbox]) * (ROUNDS + 1), "it goes on while the node is away")
+            outbox.settles(len(lost[outbox]) * (ROUNDS + 1), "it goes on while the node is down")
             outbox.waits_for_its_partition(lost[outbox])
             assert outbox.semel.stop(outbox.relay) == 0
-            outbox.start()  # another relay has to find it out by itself
+            outbox.start()  # another relay has to detect it by itself
             outbox.write()
         for outbox in outboxes:
             outbox.settles(len(lost[outbox]) * (ROUNDS + 2), "a relay that starts meanwhile goes on, too")
@@ -172,8 +172,8 @@ def test_a_partition_without_a_leader_stops_nobody_else(outboxes, nodes):
         outbox.check_books()
 
 
-def test_a_partition_with_too_few_replicas_in_sync_stops_nobody_else(outboxes, nodes):
-    """It has a leader. That others are taken meanwhile is how the relay knows."""
+def test_a_partition_with_too_few_replicas_in_sync_stops_no_other_one(outboxes, nodes):
+    """It has a leader. The relay detects it because other partitions accept events meanwhile."""
     reason = "SELECT last_error, attempts FROM semel_outbox WHERE topic = 'narrow' AND status = 'NEW'"
     expected = ("partition 0 of topic narrow accepts nothing: it does not answer", 0)
 
@@ -190,7 +190,7 @@ def test_a_partition_with_too_few_replicas_in_sync_stops_nobody_else(outboxes, n
         for outbox in outboxes:
             outbox.write_one("narrow")
         for outbox in outboxes:
-            wait_for(lambda outbox=outbox: is_set_apart(outbox), PATIENCE, "its partition is set apart")
+            wait_for(lambda outbox=outbox: is_set_apart(outbox), TIMEOUT_S, "its partition is set apart")
             outbox.settles(1, "everything else is published and marked")
     finally:
         nodes[2].start()

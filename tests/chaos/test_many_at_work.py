@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many relays and consumers at once, killed and stopped at random; and servers that have a second: a standby
-that is promoted, a cluster whose leader dies."""
+"""Many relays and consumers at once, killed and stopped at random; and fail-over of servers: a standby
+that is promoted, a cluster whose leader is killed."""
 import json
 import random
 import signal
@@ -55,18 +55,18 @@ def test_three_relays_and_four_consumers_are_killed_and_stopped_at_random(shop):
 
 def test_a_relay_that_was_stopped_for_longer_than_its_lease_cannot_mark(shop):
     shop.load(aggregates=10, each=2)
-    sleeper = shop.spawn("relay", *LEASE, env={"SEMEL_FAILPOINT": "relay.after-confirm:pause=5000@1"})
+    paused = shop.spawn("relay", *LEASE, env={"SEMEL_FAILPOINT": "relay.after-confirm:pause=5000@1"})
     wait_for(lambda: shop.backend.log(), 60, "something at the broker")
-    shop.freeze(sleeper)
+    shop.freeze(paused)
     shop.relay(*LEASE)
     times = "SELECT seq, published_at FROM semel_outbox ORDER BY seq"
     marked = shop.sql(times)
     assert all(moment for _, moment in marked)
-    sleeper.send_signal(signal.SIGCONT)
+    paused.send_signal(signal.SIGCONT)
     last = shop.order("o-0")
     wait_for(lambda: shop.sql("SELECT 1 FROM semel_outbox WHERE id = ? AND status = 'PUBLISHED'", last), 60, "it works again")
     assert shop.sql(times)[: len(marked)] == marked
-    assert shop.stop(sleeper) == 0
+    assert shop.stop(paused) == 0
     check_books(shop)
 
 

@@ -25,7 +25,7 @@ def rows_of_the_program():
         done = subprocess.run([PROGRAM, "failpoints", "--json"], capture_output=True, check=True, timeout=60)
         return [row["name"] for row in json.loads(done.stdout)]
     except (OSError, subprocess.CalledProcessError):
-        return []  # the first test says so
+        return []  # the first test reports it
 
 
 # ---- scenarios: each brings the shop to the point, lets the program die there, and recovers ----
@@ -83,13 +83,13 @@ def consumer_dies_over_a_retry(shop, point, kills):
 
 
 def poisoned(shop):
-    """Three aggregates have a dead letter with followers behind it; then the cause is mended."""
+    """Three aggregates have a dead letter with followers behind it; then the cause is repaired."""
     for number in range(4):
         for aggregate in ("o-1", "o-2", "o-3", "o-4"):
             shop.order(aggregate, poison=number == 1 and aggregate != "o-4")
     shop.recover()
     assert shop.dead_letters() == 3
-    shop.cure()
+    shop.accept_poison()
 
 
 def replayer_dies(shop, point, kills):
@@ -102,7 +102,7 @@ def replayer_dies(shop, point, kills):
 
 
 def replayer_dies_and_the_consumer_settles(shop, point, kills):
-    """Nobody replays a second time: what was sent is processed, and its entry settled."""
+    """There is no second replay: what was sent is processed, and its entry settled."""
     poisoned(shop)
     for nth in kills[:1]:
         shop.dies(point, nth, "dlq", "replay", "--all")
@@ -114,7 +114,7 @@ def replayer_dies_and_the_consumer_settles(shop, point, kills):
 
 
 def outbox_replay_dies(shop, point, kills):
-    """Old events come again, to everybody or to one scope: they are duplicates there."""
+    """Old events come again, to all scopes or to one: they are duplicates there."""
     shop.load()
     shop.recover()
     for nth in kills:
@@ -124,7 +124,7 @@ def outbox_replay_dies(shop, point, kills):
     shop.recover()
 
 
-# ---- subscriptions: who lives through it -------------------------------------------------------
+# ---- subscriptions that the kills must not harm -------------------------------------------------------
 
 
 def sql(shop):
@@ -162,14 +162,14 @@ def program_at_most_once(shop):
     shop.by_exec("mail", "--concurrency", "3", "--guarantee", "at-most-once", losses=True)
 
 
-def everybody(shop):
+def two_scopes(shop):
     shop.by_sql("billing")
     shop.by_sql("stock")
 
 
 EVERY_KIND = (sql, sql_separate, sql_at_most_once, program, program_separate, program_at_most_once)
-PRODUCER = [(publish_one, everybody, (1,)), (publish_batch, everybody, (1,))]
-RELAYING = [(relay_dies, everybody, kills) for kills in (*KILLS, AGAIN_AND_AGAIN)]
+PRODUCER = [(publish_one, two_scopes, (1,)), (publish_batch, two_scopes, (1,))]
+RELAYING = [(relay_dies, two_scopes, kills) for kills in (*KILLS, AGAIN_AND_AGAIN)]
 CONSUMING = [(consumer_dies, kind, kills) for kind in EVERY_KIND for kills in KILLS]
 CONSUMING += [(consumer_dies, kind, AGAIN_AND_AGAIN) for kind in (sql, sql_strict, program)]
 REPLAYING = [(replayer_dies, sql, (1,)), (replayer_dies, sql, (3,)), (replayer_dies, sql, (1, 1)),
@@ -192,13 +192,13 @@ MATRIX = {
                               for kind in (sql_flaky, sql_strict, program) for kills in (*KILLS, AGAIN_AND_AGAIN)],
     "dlq.after-publish": REPLAYING,
     "dlq.after-mark": REPLAYING,
-    "replay.after-publish": [(outbox_replay_dies, everybody, kills) for kills in ((1,), (2,))],
+    "replay.after-publish": [(outbox_replay_dies, two_scopes, kills) for kills in ((1,), (2,))],
 }
 
 # Every row of the table once or twice.
-CORE = ("publish_one-everybody-1", "relay_dies-everybody-3", "consumer_dies-sql-3", "consumer_dies-program-1",
+CORE = ("publish_one-two_scopes-1", "relay_dies-two_scopes-3", "consumer_dies-sql-3", "consumer_dies-program-1",
         "consumer_dies_over_a_retry-sql_flaky-1", "replayer_dies-sql-1", "replayer_dies_and_the_consumer_settles-sql-2",
-        "outbox_replay_dies-everybody-1")
+        "outbox_replay_dies-two_scopes-1")
 
 
 def cases():
@@ -225,7 +225,7 @@ def test_after_a_death_nothing_is_lost_and_nothing_doubled(shop, point, scenario
 
 
 def give_up_what_is_in_doubt(shop):
-    """A person decides on the dead letters; their followers come, in order, and still once."""
+    """An operator discards the dead letters; their followers come, in order, and still once."""
     for _ in range(50):
         waiting = shop.json("dlq", "list", "--status", "PENDING", "--limit", "1000")
         if not waiting:
@@ -259,7 +259,7 @@ class ErrsInstead:
 
 @pytest.mark.core
 @pytest.mark.parametrize("point", [row for row in rows_of_the_program() if row.startswith(("relay.", "consume."))])
-def test_an_error_at_the_point_is_outlived(shop, point):
+def test_an_error_at_the_point_is_survived(shop, point):
     """Relay and consumer start over by themselves, and end well."""
     shop.by_sql("billing", before=(FAIL_FIRST,))
     shop.load(flaky=point == "consume.after-requeue")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sequences of tests/model, by chance from a seed, on the real program and any mix of store and broker: slower, on the
+"""The sequences of tests/model, random from a seed, on the real program and any mix of store and broker: slower, on the
 machine's clock, and without what only a test's own disk can do (time that passes, copies that are lost, files that are put
-back). Settings change from one start to the next, and the world is changed as administrators do it: queues, exchanges and
+back). Settings change from one start to the next, and objects are changed as administrators do it: queues, exchanges and
 bindings, topics, partitions and groups, the slot, the publication and the outbox. They are judged as a walk is (test_walk.py)."""
 import contextlib
 import json
@@ -32,7 +32,7 @@ def sequence_of(seed):
     return [json.loads(line) for line in subprocess.run(words, check=True, capture_output=True, text=True).stdout.splitlines()]
 
 
-# What a scope may be told otherwise; the shape of the walk goes before.
+# Settings of a scope that may change; the shape of the walk has precedence.
 NUMBERS = ((), ("--batch", "1"), ("--first-delay", "100ms", "--delay-max", "100ms"), ("--prefetch-bytes", "4096"))
 CLAIMS = ((), ("--claim", "separate"), ("--claim", "same-tx"), ("--claim", "separate"))
 POISONS = ((), ("--poison", "park-key"), ("--poison", "block"), ("--poison", "skip"))
@@ -42,14 +42,14 @@ WINDOWS_OF_RELAY = ((), ("--window", "1"), ("--window", "3"), ("--attempts", "20
 
 
 class ModelWalk(Walk):
-    """The steps come from the model, and nothing is left to chance but where within a window it dies."""
+    """The steps come from the model, and only the moment of a kill within a window is random."""
 
     def __init__(self, folder, shape, seed):
         self.settings, self.relay_words = {name: {} for name in NAMES}, ()
         super().__init__(folder, shape, seed)
 
     def drain(self, scope, kill=None):
-        """As the scope is told now."""
+        """With the scope's settings of now."""
         shape = self.more
         changed = [value for value in self.settings[scope].values() if value and value[0] not in (*shape, *SCOPES[scope])]
         self.more = (*shape, *(word for words in changed for word in words))
@@ -72,10 +72,10 @@ class ModelWalk(Walk):
         elif kind in SETTINGS:
             self.settings[NAMES[step["a"] % 2]][kind] = SETTINGS[kind][value]
 
-    # ---- the world -------------------------------------------------------------------------------
+    # ---- objects of broker and store -------------------------------------------------------------------------------
 
     def do_drop(self, step):
-        """The consumers are there at once to make anew what is theirs, as those that run are."""
+        """The consumers run at once to declare again what is theirs, as running ones would."""
         scope = NAMES[step["a"] % 2]
         choices = [*getattr(self, f"drops_of_{BROKER}", list)(), *getattr(self, f"drops_of_{STORE}", list)()]
         if choices:
@@ -110,9 +110,9 @@ class ModelWalk(Walk):
             channel.queue_unbind(f"{scope}.{TOPIC}", TOPIC, "#")
 
     def drops_of_kafka(self):
-        return [self.make_topic_anew, self.add_partitions, self.forget_group]
+        return [self.recreate_topic, self.add_partitions, self.delete_group_of]
 
-    def make_topic_anew(self, _scope):
+    def recreate_topic(self, _scope):
         space = self.semel.backend.broker
         space.administrator.delete(space.topic(TOPIC))
         wait_for(lambda: TOPIC not in space.topics(), 60, "the topic is gone")
@@ -127,22 +127,22 @@ class ModelWalk(Walk):
             for future in client.create_partitions([NewPartitions(name, there + 1)]).values():
                 future.result(60)
 
-    def forget_group(self, scope):
+    def delete_group_of(self, scope):
         space = self.semel.backend.broker
         if scope in space.things():
             space.delete_group(scope)
 
     def drops_of_postgres(self):
-        stream = [self.drop_slot, self.make_publication_anew] if SOURCE == "cdc" else []
+        stream = [self.drop_slot, self.recreate_publication] if SOURCE == "cdc" else []
         return [*stream, self.try_to_truncate]
 
     def drop_slot(self, _scope):
         self.semel.sql("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
                        " WHERE database = current_database() AND NOT active")
 
-    def make_publication_anew(self, _scope):
+    def recreate_publication(self, _scope):
         self.semel.sql("ALTER PUBLICATION semel DROP TABLE semel_outbox")
-        self.do_publish({"a": 0, "b": 0})  # in the hole
+        self.do_publish({"a": 0, "b": 0})  # in the gap
         self.semel.sql("ALTER PUBLICATION semel ADD TABLE semel_outbox")
 
     def try_to_truncate(self, _scope):
@@ -175,12 +175,12 @@ class ModelWalk(Walk):
 
     def do_verdict(self, step):
         if self.ids and step["b"] % 3 == 0:
-            self.cure_one(self.ids[step["a"] % len(self.ids)])
+            self.accept_one(self.ids[step["a"] % len(self.ids)])
 
     def do_dlq_replay(self, step):
         entry = self.nth_letter(step)
         if entry:
-            self.asked[entry["sourceService"]][entry["originalEventId"]] += 1
+            self.requested[entry["sourceService"]][entry["originalEventId"]] += 1
             self.run("dlq", "replay", entry["dlqEntryId"], kill=self.window(step, "dlq"))
 
     def do_dlq_discard(self, step):
@@ -195,7 +195,7 @@ class ModelWalk(Walk):
 
     def do_reprocess(self, step):
         scope = NAMES[step["a"] % 2]
-        self.asked[scope].update(self.ids)
+        self.requested[scope].update(self.ids)
         self.run("replay", *self.selected(step), "--scope", scope, "--reprocess", kill=self.window(step, "replay"))
 
     def do_prune(self, _step):
@@ -219,8 +219,8 @@ def test_a_sequence_of_the_model_can_be_brought_to_an_end(tmp_path, seed):
             if do:
                 do(step)
         walk.bring_to_an_end()
-        walk.heal()
-        walk.bring_to_an_end()  # what was healed may have failed once more
+        walk.repair()
+        walk.bring_to_an_end()  # what was repaired may have failed once more
         walk.check()
     finally:
         walk.semel.close()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The checker is itself checked: six bugs that a delivery program is likely to have are built into
-`semel-planted` behind SEMEL_PLANT. Each meets a scenario aimed at its window, and must be told as
+`semel-planted` behind SEMEL_PLANT. Each meets a scenario aimed at its window, and must be reported as
 the kind of harm that it does; the same scenario without the bug must be clean."""
 import os
 import re
@@ -26,10 +26,10 @@ class PlantedShop(Shop):
 
     def recover(self):
         """As far as it comes: a bug that loses something may leave a drain without an end."""
-        patience = "3s" if self.bug and PLANTS[self.bug][1] == "lost" else "60s"
+        timeout = "3s" if self.bug and PLANTS[self.bug][1] == "lost" else "60s"
         runs = [("relay",), *(subscription.words for subscription in self.subscriptions)]
         for words in runs:
-            done = self.run(*words, "--drain", "--timeout", patience)
+            done = self.run(*words, "--drain", "--timeout", timeout)
             assert self.bug or done.returncode == 0, done.stderr
 
 
@@ -59,7 +59,7 @@ PLANTS = {
     "mark-before-confirm": (relay_dies("relay.after-mark", 3), "lost"),
     "claim-outside-transaction": (consumer_dies("consume.after-effect", 6), "lost"),
     "new-id-on-retry": (relay_dies("relay.after-confirm", 3), "changed"),
-    "high-water-mark": (relay_starts_over_after_reading, "order"),  # the store goes back to what was passed by, too late
+    "high-water-mark": (relay_starts_over_after_reading, "order"),  # the store returns to the skipped rows too late
     "order-ignored-on-hand-over": (consumer_dies("consume.after-receive", 2), "order"),
 }
 
@@ -108,7 +108,7 @@ def test_every_bug_that_can_be_planted_is_tried():
     assert set(PLANTS) <= asked <= set(PLANTS) | BY_MODEL
 
 
-def test_the_shipped_program_knows_nothing_of_them():
+def test_the_shipped_program_has_none_of_them():
     shipped, planted = PROGRAM.read_bytes(), PLANTED.read_bytes()
     for bug in (*PLANTS, "SEMEL_PLANT"):
         assert bug.encode() in planted

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chaos at the servers: PostgreSQL and RabbitMQ are killed, restarted and cut off under load.
 
-Relay and consumers are expected to live through it: they are still running afterwards, end well when
-asked, and the checker finds nothing lost, nothing doubled, no ghosts, and the order kept."""
+Relay and consumers are expected to survive it: they are still running afterwards, end well after
+SIGTERM, and the checker finds nothing lost, nothing doubled, no ghosts, and the order kept."""
 import contextlib
 import random
 import time
 
 import mix
 import pytest
-from workload import (LEASE, PATIENCE, RETRIES, workload, check_no_attempts, effects, wait_for_orders, check_books, wait_for_effects, read_log,
+from workload import (LEASE, RETRIES, TIMEOUT, workload, check_no_attempts, effects, wait_for_orders, check_books, wait_for_effects, read_log,
                      spawn_logged)
 from program import wait_for
 from proxy import Proxy
 
 pytestmark = [pytest.mark.only("postgres"), pytest.mark.only("rabbitmq")]
 
-CONFIRM = b"\x00\x3c\x00\x50"  # basic.ack, as the broker says it
+CONFIRM = b"\x00\x3c\x00\x50"  # basic.ack, as the broker sends it
 DELIVER = b"\x00\x3c\x00\x3c"
 
 
@@ -30,8 +30,8 @@ def shop(shop_on_own_servers):
 
 def test_the_broker_dies_and_comes_back(shop, servers):
     with workload(shop) as producer:
-        # RabbitMQ writes down a new quorum queue's place a moment after it was declared: one that dies before
-        # that comes back without a leader, for good. What has been through a restart is written down.
+        # RabbitMQ persists a new quorum queue's location a moment after it was declared: one that is killed before
+        # that comes back without a leader, for good. After a restart it is persisted.
         servers.rabbitmq.stop()
         servers.rabbitmq.start()
         wait_for_effects(shop, producer)
@@ -44,7 +44,7 @@ def test_the_broker_dies_and_comes_back(shop, servers):
     check_books(shop)
 
 
-def test_the_broker_is_restarted_politely(shop, servers):
+def test_the_broker_is_restarted_cleanly(shop, servers):
     with workload(shop) as producer:
         servers.rabbitmq.stop()
         servers.rabbitmq.start()
@@ -61,7 +61,7 @@ def test_the_database_dies_and_comes_back(shop, servers):
     check_books(shop)
 
 
-def test_the_database_is_restarted_politely(shop, servers):
+def test_the_database_is_restarted_cleanly(shop, servers):
     with workload(shop) as producer:
         servers.postgres.stop()
         servers.postgres.start()
@@ -129,11 +129,11 @@ def test_the_connection_to_the_database_is_cut_in_mid(shop, before_database, tex
 
 
 def test_a_consumer_that_is_cut_off_while_it_subscribes_begins_all_the_same(shop, before_broker):
-    """It was let in, so it is no typing error in a URL."""
+    """It was connected, so the URL is not wrong."""
     shop.load()
     shop.relay()
     before_broker.cut_at(b"x-queue-type", times=3)
-    shop.consume(shop.subscriptions[0], *PATIENCE, env=before_broker.env)
+    shop.consume(shop.subscriptions[0], *TIMEOUT, env=before_broker.env)
     assert before_broker.cuts == 3
     check_books(shop)
 
@@ -148,16 +148,16 @@ def test_everything_is_cut_at_random(shop, before_broker, before_database):
     check_books(shop)
 
 
-def test_a_broker_that_falls_silent_is_given_up_by_its_heartbeats_and_found_again(shop, before_broker):
-    """Nothing is on its way, so no confirm is missed: only the heartbeat tells."""
+def test_a_broker_that_stops_answering_is_detected_by_heartbeats_and_connected_again(shop, before_broker):
+    """Nothing is in flight, so no confirm is missing: only the heartbeat detects it."""
     env = {"SEMEL_BROKER": before_broker.env["SEMEL_BROKER"] + "?heartbeat=2"}
     with workload(shop, env=env, load=False):
         shop.load()
         wait_for(lambda: effects(shop) == 40, 60, "relay and consumer at work")
-        before_broker.swallowing = True
-        wait_for(lambda: "relay disconnected" in read_log(shop) and "consuming failed, retrying" in read_log(shop), 60, "both giving up")
+        before_broker.dropping_answers = True
+        wait_for(lambda: "relay disconnected" in read_log(shop) and "consuming failed, retrying" in read_log(shop), 60, "a disconnect")
         assert "heartbeat timeout" in read_log(shop)
-        before_broker.swallowing = False
+        before_broker.dropping_answers = False
         shop.load()
         wait_for(lambda: effects(shop) == 80, 60, "everything")
     check_books(shop)
@@ -171,7 +171,7 @@ WAIT_AT_THREE = "SELECT pg_advisory_xact_lock(7) WHERE json_extract(:payload, '$
 
 @contextlib.contextmanager
 def locked(shop, statement):
-    """Whoever wants the same lock waits, until the server dies. Gives a question: does somebody?"""
+    """Sessions that need the same lock wait, until the server is killed. Yields a predicate: does one wait?"""
     connection = mix.connect(shop.store)
     connection.execute(statement)
     yield lambda: shop.sql("SELECT 1 FROM pg_locks WHERE NOT granted")
@@ -179,12 +179,12 @@ def locked(shop, statement):
         connection.close()
 
 
-def test_a_relay_that_drains_lives_through_a_restart_of_the_broker(shop, servers):
+def test_a_relay_that_drains_survives_a_restart_of_the_broker(shop, servers):
     administrator = mix.servers.attached.administrator
     shop.load()
     administrator.raise_memory_alarm()
     wait_for(lambda: "memory" in administrator.alarms(), 60, "the alarm")
-    relay = spawn_logged(shop, "relay", "--drain", *PATIENCE)
+    relay = spawn_logged(shop, "relay", "--drain", *TIMEOUT)
     wait_for(lambda: "blocked" in read_log(shop), 60, "an alarm")
     servers.rabbitmq.stop()
     servers.rabbitmq.start()
@@ -192,10 +192,10 @@ def test_a_relay_that_drains_lives_through_a_restart_of_the_broker(shop, servers
     check_books(shop)
 
 
-def test_a_relay_that_drains_lives_through_the_death_of_the_database(shop, servers):
+def test_a_relay_that_drains_survives_a_kill_of_the_database(shop, servers):
     shop.load()
     with locked(shop, "LOCK TABLE semel_outbox IN EXCLUSIVE MODE") as is_waiting:
-        relay = spawn_logged(shop, "relay", "--drain", *PATIENCE)
+        relay = spawn_logged(shop, "relay", "--drain", *TIMEOUT)
         wait_for(is_waiting, 60, "the relay about to mark")
         servers.postgres.kill()
         servers.postgres.start()
@@ -203,12 +203,12 @@ def test_a_relay_that_drains_lives_through_the_death_of_the_database(shop, serve
     check_books(shop)
 
 
-def test_a_batch_that_was_in_hand_when_the_database_died_is_done_once(shop, servers):
+def test_a_batch_that_was_in_progress_when_the_database_was_killed_is_done_once(shop, servers):
     audit = shop.by_sql("audit", *LEASE, *RETRIES, before=(WAIT_AT_THREE,))
     shop.load()
     shop.relay()
     with locked(shop, "SELECT pg_advisory_lock(7)") as is_waiting:
-        consumer = spawn_logged(shop, *audit.words, "--drain", *PATIENCE)
+        consumer = spawn_logged(shop, *audit.words, "--drain", *TIMEOUT)
         wait_for(is_waiting, 60, "the consumer in the middle of its batch")
         servers.postgres.kill()
         servers.postgres.start()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams in a cluster of RabbitMQ whose nodes are killed one after the other, and whose replicas go. On request."""
+"""Streams in a cluster of RabbitMQ whose nodes are killed one after the other, and whose replicas are removed. On request."""
 import time
 
 import pytest
@@ -12,7 +12,7 @@ from shop import TOPIC, Shop
 pytestmark = [pytest.mark.only("postgres"), pytest.mark.only("rabbitmq-stream")]
 
 QUEUE = f"billing.{TOPIC}"
-WRITTEN_DOWN_S = 10  # RabbitMQ 3.10 forgets the coordinator's member of a node that dies sooner after the first stream
+PERSISTED_S = 10  # RabbitMQ 3.10 loses the coordinator's member of a node that is killed sooner after the first stream
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def shop(postgres, nodes, tmp_path):
 
 def test_every_node_is_killed_in_its_turn_and_again(shop, nodes):
     with workload(shop, relays=2, consumers=2) as producer:
-        time.sleep(WRITTEN_DOWN_S)
+        time.sleep(PERSISTED_S)
         for number in (1, 0, 2, 1, 2, 0):
             nodes[number].kill()
             nodes[number].start()
@@ -48,7 +48,7 @@ def test_every_node_is_killed_in_its_turn_and_again(shop, nodes):
     check_books(shop)
 
 
-def test_who_reads_goes_on_without_the_coordinator_of_streams(shop, nodes):
+def test_a_consumer_continues_without_the_coordinator_of_streams(shop, nodes):
     with workload(shop) as producer:
         for node in nodes[1:]:
             node.ask("ra:stop_server(coordination, {rabbit_stream_coordinator, node()})")
@@ -61,7 +61,7 @@ def test_who_reads_goes_on_without_the_coordinator_of_streams(shop, nodes):
     check_books(shop)
 
 
-def test_a_reader_whose_replica_is_gone_is_not_silent_for_ever(shop, nodes):
+def test_a_consumer_whose_replica_is_removed_logs_it_and_continues_when_it_is_back(shop, nodes):
     administrator, follower = Administrator(nodes[0].ask), nodes[2]
     place = {"SEMEL_BROKER": f"{follower.url(shop.broker.name)}?queue-type=stream&heartbeat=2"}
     assert administrator.leader_of(shop.broker.name, QUEUE) == nodes[0].node
@@ -72,7 +72,7 @@ def test_a_reader_whose_replica_is_gone_is_not_silent_for_ever(shop, nodes):
     administrator.remove_replica(shop.broker.name, QUEUE, follower.node)
     shop.load()
     shop.relay()
-    wait_for(lambda: "replica on the local node" in read_log(shop), 60, "its being refused")
+    wait_for(lambda: "replica on the local node" in read_log(shop), 60, "the refusal in the log")
     assert consumer.poll() is None and effects(shop) == 40
     administrator.add_replica(shop.broker.name, QUEUE, follower.node)
     wait_for(lambda: effects(shop) == 80, 60, "its work")

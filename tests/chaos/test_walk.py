@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A random walk of what operators do, on the real program: publishing, poison, replays and discards of dead letters, replays of
-all kinds, prune and pause on two aggregates, with kills between. However it went, it can be brought to an end: every drain
-ends, every event has run or a person gave it up, nothing ran again that nobody asked for, no consumer spins, and what
-`verify` complains about, its own command heals. tests/model does the same from inside, and faster."""
+"""A random sequence of operators' actions, on the real program: publishing, poison, replays and discards of dead letters,
+replays of all kinds, prune and pause on two aggregates, with kills between. However it went, it can be brought to an end:
+every drain ends, every event has run or was discarded, nothing ran again without a request, no consumer spins, and what
+`verify` reports, its own command repairs. tests/model does the same in one process, and faster."""
 import json
 import os
 import random
@@ -27,15 +27,15 @@ AGGREGATES = ("order:a", "order:b")
 TOPIC = "order.events"
 TABLES = """
 CREATE TABLE effect (id TEXT);
-CREATE TABLE cured (id TEXT);
+CREATE TABLE accepted (id TEXT);
 CREATE TABLE healthy (yes INTEGER CONSTRAINT "the order is poison" CHECK (yes <> 0));
 """
 POISON = "CAST(json_extract(:payload, '$.poison') AS TEXT) IN ('1', 'true')"
-REFUSE = f"INSERT INTO healthy SELECT 0 WHERE {POISON} AND NOT EXISTS (SELECT 1 FROM cured WHERE id = :id)"
+REFUSE = f"INSERT INTO healthy SELECT 0 WHERE {POISON} AND NOT EXISTS (SELECT 1 FROM accepted WHERE id = :id)"
 KEEP = "INSERT INTO effect (id) VALUES (:id)"
-# A payment: its effect is a line in a file, and it is not to happen twice unless somebody says so.
+# A payment: its effect is a line in a file, and it must not happen twice without a request.
 PAY = """read -r body
-    case "$body" in *'"poison": true'*) [ -e "cured.$SEMEL_EVENT_ID" ] || exit 65 ;; esac
+    case "$body" in *'"poison": true'*) [ -e "accepted.$SEMEL_EVENT_ID" ] || exit 65 ;; esac
     echo "$SEMEL_EVENT_ID" >>paid"""
 SCOPES = {
     "billing": ("--sql", REFUSE, "--sql", KEEP),
@@ -58,16 +58,16 @@ class Walk:
             self.semel.sql(statement)
         self.semel.subscribe(*SCOPES, topic=TOPIC)
         self.ids, self.path = [], []
-        self.asked = defaultdict(Counter)  # how often a person asked for one more run
+        self.requested = defaultdict(Counter)  # how often an operator requested one more run
         self.given_up = defaultdict(set)
         self.paused = set()
-        self.deliver()  # the subscriptions are known from now on
+        self.deliver()  # from now on the subscriptions exist
         (folder / "semel.yaml").write_text("retention: {outbox: 1s, inbox: 30d, dead-letters: 7d}\n")
 
     # ---- how the program is run ------------------------------------------------------------------
 
     def run(self, *words, kill=None):
-        """kill: one of the windows in which it may die this time; it need not come to it."""
+        """kill: the window in which it may be killed this time; it need not reach it."""
         env = {"SEMEL_FAILPOINT": f"{kill}:kill@{self.chance.randrange(1, 4)}"} if kill else {}
         self.path.append(f"{' '.join(f'{key}={value}' for key, value in env.items())} semel {shlex.join(words)}".strip())
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -75,16 +75,16 @@ class Walk:
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         self.path[-1] += f"  # {done.returncode}"
-        assert done.stderr.count("\n") < LINES_MAX, self.story(f"it goes round in circles:\n{done.stderr[:2000]}")
-        assert used < PROCESSOR_S, self.story(f"it goes round in circles: {used:.1f} s of a processor")
-        assert done.returncode != 70, self.story(done.stderr)
+        assert done.stderr.count("\n") < LINES_MAX, self.report(f"it repeats itself:\n{done.stderr[:2000]}")
+        assert used < PROCESSOR_S, self.report(f"it repeats itself: {used:.1f} s of a processor")
+        assert done.returncode != 70, self.report(done.stderr)
         return done
 
     def maybe(self, kind):
         return self.chance.choice(WINDOWS[kind]) if self.chance.random() < 0.3 else None
 
-    def story(self, why):
-        return "\n".join([why, "The way there:", *self.path])
+    def report(self, reason):
+        return "\n".join([reason, "The steps before:", *self.path])
 
     def letters(self, *more):
         return json.loads(self.semel.ok("dlq", "list", "--json", *more))
@@ -105,20 +105,20 @@ class Walk:
         self.drain(scope, self.maybe("consume") if kill else None)
 
     def drain(self, scope, kill=None):
-        """It ends, killed or not; paused it takes nothing, and gives up soon."""
+        """It ends, killed or not; paused it reads nothing, and has a short time-out."""
         waits = ("--timeout", "1s") if scope in self.paused else QUICK[-2:]
         done = self.run("consume", "--scope", scope, "--topic", TOPIC, *SCOPES[scope], *self.more, *QUICK[:-2], *waits, "--drain",
                         kill=kill)
         good = (0, -signal.SIGKILL) if kill else (0,)
-        assert done.returncode in good or scope in self.paused, self.story(f"a drain does not end:\n{done.stderr[-3000:]}")
+        assert done.returncode in good or scope in self.paused, self.report(f"a drain does not end:\n{done.stderr[-3000:]}")
 
-    def cure(self):
+    def accept(self):
         if self.ids:
-            self.cure_one(self.chance.choice(self.ids))
+            self.accept_one(self.chance.choice(self.ids))
 
-    def cure_one(self, event):
-        self.semel.sql("INSERT INTO cured VALUES (?)", event)
-        (self.semel.folder / f"cured.{event}").touch()
+    def accept_one(self, event):
+        self.semel.sql("INSERT INTO accepted VALUES (?)", event)
+        (self.semel.folder / f"accepted.{event}").touch()
         self.path.append(f"# {event} is no poison any more")
 
     def pending(self):
@@ -128,7 +128,7 @@ class Walk:
     def replay_letter(self):
         entry = self.pending()
         if entry:
-            self.asked[entry["sourceService"]][entry["originalEventId"]] += 1
+            self.requested[entry["sourceService"]][entry["originalEventId"]] += 1
             self.run("dlq", "replay", entry["dlqEntryId"], kill=self.maybe("dlq"))
 
     def discard_letter(self):
@@ -149,7 +149,7 @@ class Walk:
         """Whatever was selected may run once more."""
         scope = self.chance.choice(list(SCOPES))
         force = ["--force"] if self.chance.random() < 0.5 else []
-        self.asked[scope].update(self.ids)
+        self.requested[scope].update(self.ids)
         self.run("replay", *self.selection(), "--scope", scope, "--reprocess", *force, kill=self.maybe("replay"))
 
     def prune(self):
@@ -162,13 +162,13 @@ class Walk:
         self.run("subscriptions", word, scope)
 
     def lose_copies(self):
-        """What was sent to a subscription alone and not taken yet is gone, as after a restore of the broker."""
+        """What was sent to a subscription alone and not taken yet is lost, as after a restore of the broker."""
         if BROKER == "local":
             self.semel.sql("DELETE FROM semel_delayed", database=self.semel.broker)
             self.path.append("sqlite3 semel-broker.db 'DELETE FROM semel_delayed'")
 
-    STEPS = ([publish] * 6 + [relay] * 4 + [consume] * 9 + [cure] * 2 + [replay_letter] * 4 + [discard_letter] * 4 + [replay] * 6
-             + [reprocess] * 2 + [prune, pause, lose_copies])
+    STEPS = ([publish] * 6 + [relay] * 4 + [consume] * 9 + [accept] * 2 + [replay_letter] * 4 + [discard_letter] * 4
+             + [replay] * 6 + [reprocess] * 2 + [prune, pause, lose_copies])
 
     # ---- the end ---------------------------------------------------------------------------------
 
@@ -177,7 +177,7 @@ class Walk:
             self.run("subscriptions", "resume", scope)
             self.paused.remove(scope)
         for event in self.ids:
-            self.cure_one(event)
+            self.accept_one(event)
         self.path[-len(self.ids):] = ["# nothing is poison any more"]
         self.deliver()
         for _ in range(len(self.ids) + 4):
@@ -185,32 +185,32 @@ class Walk:
             if not entries:
                 return
             for entry in entries:
-                self.asked[entry["sourceService"]][entry["originalEventId"]] += 1
+                self.requested[entry["sourceService"]][entry["originalEventId"]] += 1
                 word = "replay" if entry["replayCount"] < 3 else "discard"
                 if word == "discard":
                     self.given_up[entry["sourceService"]].add(entry["originalEventId"])
                 self.run("dlq", word, entry["dlqEntryId"])
             self.deliver()
-        raise AssertionError(self.story("dead letters come again and again"))
+        raise AssertionError(self.report("dead letters come again and again"))
 
     def deliver(self):
         self.run("relay", "--drain")
         for scope in SCOPES:
             self.drain(scope)
 
-    def heal(self):
-        """What verify complains about is healed by the commands that it prints."""
+    def repair(self):
+        """What verify reports is repaired by the commands that it prints."""
         for _ in range(4):
             done = self.run("verify", "--wait", "5s")
             if done.returncode == 0:
                 return
-            said = done.stdout + done.stderr
-            commands = set(re.findall(r"semel ((?:dlq|replay|repair)\b[^)`\n]*)", said))
-            assert commands, self.story(f"verify names no command:\n{said}")
+            printed = done.stdout + done.stderr
+            commands = set(re.findall(r"semel ((?:dlq|replay|repair)\b[^)`\n]*)", printed))
+            assert commands, self.report(f"verify names no command:\n{printed}")
             for command in sorted(commands):
                 self.run(*shlex.split(command.rstrip(". ")))
             self.deliver()
-        raise AssertionError(self.story(f"what verify says is not healed by what it says:\n{said}"))
+        raise AssertionError(self.report(f"what verify reports is not repaired by its commands:\n{printed}"))
 
     def ran(self, scope):
         if scope == "billing":
@@ -222,8 +222,8 @@ class Walk:
         for scope in SCOPES:
             ran = self.ran(scope)
             for event in self.ids:
-                assert ran[event] > 0 or event in self.given_up[scope], self.story(f"{event} never ran in {scope}")
-                assert ran[event] <= 1 + self.asked[scope][event], self.story(f"{event} ran {ran[event]} times in {scope}")
+                assert ran[event] > 0 or event in self.given_up[scope], self.report(f"{event} never ran in {scope}")
+                assert ran[event] <= 1 + self.requested[scope][event], self.report(f"{event} ran {ran[event]} times in {scope}")
         assert self.semel.ok("dlq", "count").strip() == "0"
 
 
@@ -234,8 +234,8 @@ def test_whatever_operators_do_it_can_be_brought_to_an_end(tmp_path, shape, seed
         for _ in range(STEPS):
             walk.chance.choice(Walk.STEPS)(walk)
         walk.bring_to_an_end()
-        walk.heal()
-        walk.bring_to_an_end()  # what was healed may have failed once more
+        walk.repair()
+        walk.bring_to_an_end()  # what was repaired may have failed once more
         walk.check()
     finally:
         walk.semel.close()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Relays and consumers at work under load while something happens to their servers: what the chaos tests
-share. They are expected to live through it, and the checker finds nothing lost, nothing doubled, no ghosts,
+"""Relays and consumers at work under load while their servers fail: what the chaos tests
+share. They are expected to survive it, and the checker finds nothing lost, nothing doubled, no ghosts,
 and the order kept."""
 import contextlib
 import json
@@ -16,7 +16,7 @@ from shop import Shop, write_order
 
 LEASE = ("--lease", "500ms")
 RETRIES = ("--first-delay", "50ms", "--delay-max", "500ms")
-PATIENCE = ("--timeout", "120s")
+TIMEOUT = ("--timeout", "120s")
 LOG_LEVEL = os.environ.get("SEMEL_TEST_LOG_LEVEL", "warn")
 
 
@@ -34,7 +34,7 @@ def attached_to(endpoints):
 
 
 def at(servers, **other):
-    """What a shop has to know of servers that are the test's own."""
+    """The endpoints of servers that are the test's own."""
     return {**json.loads(servers.environment()[Servers.VARIABLE]), **other}
 
 
@@ -61,7 +61,7 @@ def killed(server):
 
 
 class Producer(threading.Thread):
-    """An application that goes on: it connects again, and what it could not commit it forgets. Each of its
+    """An application that goes on: it connects again, and does not repeat what it could not commit. Each of its
     transactions writes so many orders."""
 
     def __init__(self, store, pace_s=0.005, aggregates=20, orders=1):
@@ -91,7 +91,7 @@ class Producer(threading.Thread):
 
 
 def read_log(shop):
-    """What those who work in the background have logged so far."""
+    """What the processes in the background have logged so far."""
     return (shop.folder / "log").read_text()
 
 
@@ -103,8 +103,8 @@ def spawn_logged(shop, *words, env=None):
 
 @contextlib.contextmanager
 def until_ready(count):
-    """Gives what children need to be told; at the end it waits until so many of them have started. They say so as they
-    would to systemd. Whoever finds a server away while it is still starting ends, and should."""
+    """Yields environment variables for children; at the end it waits until so many of them have started, which they report
+    as to systemd. A program that cannot reach a server at its start ends, as it should."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind("")  # a name of the kernel's choice, outside the file system
         listener.settimeout(60)
@@ -129,10 +129,10 @@ def workload(shop, relays=1, consumers=1, env=None, words=(), load=True, orders=
     finally:
         if load:
             producer.stop()
-    said = read_log(shop)[-4000:]
+    logged = read_log(shop)[-4000:]
     for child in processes:
-        assert child.poll() is None, f"{child.args[1:4]} ended with {child.returncode} by itself\n{said}"
-        assert shop.stop(child) == 0, said
+        assert child.poll() is None, f"{child.args[1:4]} ended with {child.returncode} by itself\n{logged}"
+        assert shop.stop(child) == 0, logged
 
 
 def effects(shop, scope="billing"):
@@ -141,29 +141,29 @@ def effects(shop, scope="billing"):
 
 
 def wait_for_orders(producer, count=20):
-    """Orders are written while somebody is away."""
+    """Orders are written while a server is down."""
     written = producer.written
     wait_for(lambda: producer.written > written + count, 60, "orders in the meantime")
 
 
 def check_no_attempts(shop):
-    """An outage is no fault of the events."""
+    """An outage costs the events no attempts."""
     assert shop.sql("SELECT count(*) FROM semel_outbox WHERE attempts > 0") == [(0,)]
 
 
 def wait_for_effects(shop, producer, timeout=180):
     """What is written from now on comes through. At Kafka it may take a while: a coordinator that is chosen in the middle
-    of it may leave a consumer's request to join without an answer; librdkafka asks again when the group's longest
-    patience is over, after 63 seconds."""
+    of it may leave a consumer's request to join without an answer; librdkafka asks again after the group's
+    longest time-out, 63 seconds."""
     wait_for_orders(producer)
     seen = effects(shop)
     wait_for(lambda: effects(shop) > seen + 20, timeout, "new effects")
 
 
 def check_books(shop):
-    shop.relay(*PATIENCE, timeout=150)
+    shop.relay(*TIMEOUT, timeout=150)
     for subscription in shop.subscriptions:
-        shop.consume(subscription, *PATIENCE, timeout=150)
+        shop.consume(subscription, *TIMEOUT, timeout=150)
     assert shop.dead_letters() == 0
     shop.check_books()
 

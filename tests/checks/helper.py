@@ -17,7 +17,7 @@ def tree_with(folder, files):
 
 
 def run_check(name, root, *arguments):
-    """(exit code, everything it said)"""
+    """(exit code, all its output)"""
     words = [sys.executable, "-B", SCRIPTS / f"check-{name}", "--root", root, *arguments]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     return done.returncode, done.stdout + done.stderr

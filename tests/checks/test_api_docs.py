@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/c-api.md cannot fall behind the headers, nor run ahead of them."""
+"""docs/c-api.md has what the headers declare, no less and no more."""
 from helper import run_check, tree_with
 from public_api import public_functions
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A driver is its folder and its line in the registry: without both, the rest builds and runs. Each is deleted in turn from a copy
-of the tree, and what is left is built and asked for its version."""
+of the tree, and what is left is built and run with --version."""
 import re
 import shutil
 import subprocess

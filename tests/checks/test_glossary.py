@@ -21,7 +21,10 @@ def checked(folder, files, page=PAGE):
     "int look_at(void);", "int a_look;", "/* It looks at the row. */", "// Look!", 'say("a look");', '#include "x/look.c"',
     "#define LOOK 1",
 ])
-@pytest.mark.parametrize("name", ["src/a/a.c", "include/semel/a.h", "tests/unit/a/test_a.c"])
+@pytest.mark.parametrize("name", [
+    "src/a/a.c", "include/semel/a.h", "tests/unit/a/test_a.c", "tests/e2e/test_a.py", "src/a/a.sql", "src/a/a.js", "src/a/a.html",
+    "bench/a.py", "examples/a.sh", "scripts/run",
+])
 def test_a_retired_word_is_found_in_names_comments_and_strings(tmp_path, name, text):
     code, said = checked(tmp_path, {name: text})
     assert code == 1 and f"{name}:1: " in said and "is retired; use read, inspect" in said

@@ -24,11 +24,11 @@ def graph(root, *words):
     return done.returncode, done.stdout + done.stderr
 
 
-def test_rooms_and_drivers_are_drawn_and_longer_ways_win(tmp_path):
-    _, said = graph(tree_with(tmp_path, CODE))
-    lines = said.splitlines()
+def test_rooms_and_drivers_are_drawn_without_arrows_that_a_longer_path_implies(tmp_path):
+    _, output = graph(tree_with(tmp_path, CODE))
+    lines = output.splitlines()
     assert "  outbox --> store" in lines and '  store_sqlite["store/sqlite"] --> store' in lines
-    assert "  cli --> outbox" in lines and "  cli --> store" not in lines  # there is a way by the outbox
+    assert "  cli --> outbox" in lines and "  cli --> store" not in lines  # there is a path by the outbox
     assert "| cli | outbox, store |" in lines and "| outbox | base, store |" in lines and "| base | – |" in lines
 
 
@@ -36,7 +36,7 @@ def test_a_registry_which_names_the_drivers_is_left_out(tmp_path):
     assert "| store | base |" in graph(tree_with(tmp_path, CODE))[1]
 
 
-def test_a_page_that_is_behind_is_found_and_written_anew(tmp_path):
+def test_an_outdated_page_is_found_and_updated(tmp_path):
     root = tree_with(tmp_path, CODE)
     assert graph(root, "--check") == (1, "ARCHITECTURE.md: the include graph is out of date (run scripts/include-graph --fix)\n")
     assert graph(root, "--fix")[0] == 0
@@ -48,5 +48,5 @@ def test_a_page_that_is_behind_is_found_and_written_anew(tmp_path):
 
 
 def test_a_page_without_the_marks_is_a_fault(tmp_path):
-    code, said = graph(tree_with(tmp_path, {**CODE, "ARCHITECTURE.md": "# Architecture\n"}), "--check")
-    assert code == 1 and "are missing" in said
+    code, output = graph(tree_with(tmp_path, {**CODE, "ARCHITECTURE.md": "# Architecture\n"}), "--check")
+    assert code == 1 and "are missing" in output

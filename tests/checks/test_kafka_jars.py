@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The jars of the tests' Kafka come from a registry: nothing of them is believed without its sum."""
+"""The jars of the tests' Kafka come from a registry: none is used without a check of its sum."""
 import hashlib
 import sys
 
@@ -51,16 +51,16 @@ def test_another_jar_than_the_listed_one_is_refused_by_name(machine, monkeypatch
     assert not (kafka_server.cache() / f"kafka-{kafka_server.VERSION}").exists()
 
 
-@pytest.mark.parametrize("spoil", [lambda folder: (folder / "good.jar").write_text("bad"),
+@pytest.mark.parametrize("change", [lambda folder: (folder / "good.jar").write_text("bad"),
                                    lambda folder: (folder / "more.jar").write_text("more"),
                                    lambda folder: (folder / "good.jar").unlink()])
-def test_a_cache_that_was_changed_is_fetched_again(machine, spoil):
-    spoil(kafka_server.jars())
+def test_a_cache_that_was_changed_is_fetched_again(machine, change):
+    change(kafka_server.jars())
     folder = kafka_server.jars()
     assert [(path.name, path.read_text()) for path in folder.iterdir()] == [("good.jar", "good")]
 
 
-def test_without_the_registry_the_reason_is_what_maven_said(machine):
+def test_without_the_registry_the_reason_is_the_error_of_maven(machine):
     (machine / "mvn").write_text("#!/bin/sh\necho '[ERROR] cannot reach the registry'\nexit 1\n")
     with pytest.raises(Missing, match="cannot reach the registry"):
         kafka_server.jars()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes on only while all went well is a ladder; what is left of them is counted, and may not become more."""
+"""Code that continues only while the status is OK is a ladder; the ladders left are counted, and may not become more."""
 import pytest
 from helper import run_check, tree_with
 
@@ -18,8 +18,8 @@ def checked(folder, body, allowed=""):
     "if (status == SEMEL_OK && (status = one()) == SEMEL_OK)\n\t\tstatus = next();",
 ])
 def test_a_rung_is_found(tmp_path, body):
-    code, said = checked(tmp_path, body)
-    assert code == 1 and "src/a/a.c:3: a ladder" in said and "1 rungs" in said
+    code, output = checked(tmp_path, body)
+    assert code == 1 and "src/a/a.c:3: a ladder" in output and "1 rungs" in output
 
 
 @pytest.mark.parametrize("body", [
@@ -39,12 +39,12 @@ def test_other_conditions_are_none(tmp_path, body):
 def test_what_is_left_has_a_number_and_a_reason_and_only_falls(tmp_path):
     rung = "if (status == SEMEL_OK)\n\t\tstatus = next();"
     assert checked(tmp_path, rung, "# number path reason\n1 src/a/a.c the first error of several\n")[0] == 0
-    code, said = checked(tmp_path, f"{rung}\n\t{rung}", "1 src/a/a.c the first error of several\n")
-    assert code == 1 and said.count("a ladder") == 2
-    code, said = checked(tmp_path, rung, "2 src/a/a.c the first error of several\n")
-    assert code == 1 and "ladders-allowed:1: the number is 1 now: src/a/a.c" in said
-    code, said = checked(tmp_path, rung, "1 src/a/a.c\n")
-    assert code == 1 and "number path reason" in said
+    code, output = checked(tmp_path, f"{rung}\n\t{rung}", "1 src/a/a.c the first error of several\n")
+    assert code == 1 and output.count("a ladder") == 2
+    code, output = checked(tmp_path, rung, "2 src/a/a.c the first error of several\n")
+    assert code == 1 and "ladders-allowed:1: the number is 1 now: src/a/a.c" in output
+    code, output = checked(tmp_path, rung, "1 src/a/a.c\n")
+    assert code == 1 and "number path reason" in output
 
 
 def test_a_line_for_a_folder_is_the_limit_of_its_files(tmp_path):

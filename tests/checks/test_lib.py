@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a script does on a machine that lacks something: root installs it, others are told the line."""
+"""What a script does on a machine that lacks something: root installs it, other users get the command."""
 import os
 import shutil
 import subprocess
@@ -8,13 +8,13 @@ import pytest
 
 from helper import SCRIPTS
 
-# What every Debian has, so that a bare machine can be played.
+# What every Debian has, to simulate a bare machine.
 ESSENTIAL = ("sh", "cat", "dirname", "mktemp", "rm", "ls")
 LISTS = '"anything command anything\nstdio file /nowhere/stdio.h\nshell command sh"'
 
 
 class Machine:
-    """A folder that is the whole PATH, with an apt-get that only writes down how it was called."""
+    """A folder that is the whole PATH, with an apt-get that only logs its arguments."""
 
     def __init__(self, folder):
         self.folder, self.bin, self.log = folder, folder / "bin", folder / "apt.log"
@@ -50,7 +50,7 @@ def machine(tmp_path):
     return Machine(tmp_path)
 
 
-def test_somebody_else_is_told_one_line_and_nothing_is_installed(machine):
+def test_another_user_gets_the_command_and_nothing_is_installed(machine):
     machine.user(1000)
     machine.apt_get()
     done = machine.need()
@@ -77,14 +77,14 @@ def test_nothing_is_asked_of_apt_when_nothing_is_missing(machine):
     assert machine.calls() == []
 
 
-def test_a_failing_installation_shows_what_apt_said(machine):
+def test_a_failing_installation_shows_the_output_of_apt(machine):
     machine.user(0)
     machine.apt_get("echo cannot resolve the mirror >&2; exit 100")
     done = machine.need()
     assert done.returncode == 69 and "cannot resolve the mirror" in done.stderr
 
 
-def test_an_installation_that_does_not_help_is_told(machine):
+def test_an_installation_that_does_not_help_is_reported(machine):
     machine.user(0)
     machine.apt_get()
     done = machine.need()
@@ -145,9 +145,9 @@ def server_machine(tmp_path):
 def test_servers_are_installed_without_being_started_enabled_or_given_a_cluster(server_machine):
     done = server_machine.want()
     assert done.stdout == "went on\n", done.stderr
-    told = server_machine.calls()
-    assert "noninteractive install -y --no-install-recommends postgres -o DPkg::Lock::Timeout=300" in told
-    assert "policy says 101" in told and "create_main_cluster = false" in told
+    calls = server_machine.calls()
+    assert "noninteractive install -y --no-install-recommends postgres -o DPkg::Lock::Timeout=300" in calls
+    assert "policy says 101" in calls and "create_main_cluster = false" in calls
     assert server_machine.links() == ["ours.service"]
     assert not (server_machine.system / "usr/sbin/policy-rc.d").exists()
     assert not (server_machine.system / "etc/postgresql-common/createcluster.d").exists()
@@ -169,7 +169,7 @@ def test_the_policy_that_was_there_is_there_again_however_it_ends(server_machine
     assert server_machine.links() == ["ours.service"]
 
 
-def test_who_may_not_install_servers_is_told_the_line_and_the_rest_goes_on(server_machine):
+def test_a_user_who_may_not_install_servers_gets_the_command_and_the_rest_goes_on(server_machine):
     server_machine.user(1000)
     done = server_machine.want()
     assert done.stdout == "went on\n"
@@ -183,7 +183,7 @@ def test_a_failing_installation_of_servers_leaves_them_out(server_machine):
     assert done.stdout == "went on\n" and "no mirror" in done.stderr and "left out" in done.stderr
 
 
-def test_a_machine_without_apt_is_told_the_names(machine):
+def test_without_apt_the_package_names_are_printed(machine):
     machine.user(0)
     done = machine.need()
     assert done.returncode == 69 and "anything stdio" in done.stderr

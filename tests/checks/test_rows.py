@@ -15,7 +15,7 @@ def page(request):
 
 
 def table(columns, *rows):
-    """A page whose rows begin and end as told, with as many columns as that page has."""
+    """A page whose rows have these first and last cells, with as many columns as that page has."""
     lines = [f"| {first} {'| x ' * (columns - 2)}| {last} |" for first, last in [("head", "test"), *rows]]
     return "\n".join(["# Page", "", lines[0], "|---" * columns + "|", *lines[1:], ""])
 

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sum at the end is right also when a test program dies, skips or leaks."""
+"""The counts at the end are right, too, when a test program crashes, skips or leaks."""
 import helper  # noqa: F401 - puts scripts/ on the path
-from runner import FAILED, PASSED, SKIPPED, Tally
-from suites import read_tap, tally_program
+from runner import FAILED, PASSED, SKIPPED, Counts
+from suites import count_program, read_tap
 
 WHOLE = "1..3\nok 1 - one\nnot ok 2 - two\n# 0x1 != 0x2\nnot ok 3 # SKIP three\n"
 
 
 def counted(code, output):
-    tally = Tally()
-    tally_program(tally, "program", code, output)
-    return tuple(tally.counts[key] for key in (PASSED, FAILED, SKIPPED))
+    counts = Counts()
+    count_program(counts, "program", code, output)
+    return tuple(counts.by_outcome[key] for key in (PASSED, FAILED, SKIPPED))
 
 
 def test_each_tap_line_is_one_test():
@@ -21,7 +21,7 @@ def test_comments_belong_to_the_test_above_them():
     assert read_tap(WHOLE)[1][1] == ("two", FAILED, ["0x1 != 0x2"])
 
 
-def test_tests_that_a_dead_program_still_owed_have_failed():
+def test_tests_that_a_crashed_program_did_not_run_have_failed():
     assert counted(-6, "1..5\nok 1 - one\n") == (1, 4, 0)
 
 
@@ -42,13 +42,13 @@ def test_other_output_of_a_program_is_no_test():
 
 
 def test_skips_keep_their_names():
-    tally = Tally()
-    tally_program(tally, "program", 0, "1..1\nnot ok 1 # SKIP three\n")
-    assert tally.skips == ["program: three: no reason given"]
-    assert tally.line() == "0 passed, 0 failed, 1 skipped"
+    counts = Counts()
+    count_program(counts, "program", 0, "1..1\nnot ok 1 # SKIP three\n")
+    assert counts.skips == ["program: three: no reason given"]
+    assert counts.line() == "0 passed, 0 failed, 1 skipped"
 
 
-def test_a_skipped_test_tells_why_and_not_what_its_group_says():
-    tally = Tally()
-    tally_program(tally, "program", 0, "1..1\n# why: no server\nnot ok 1 # SKIP three\n# ok - without\n")
-    assert tally.skips == ["program: three: no server"]
+def test_a_skipped_test_reports_its_own_reason_and_not_that_of_its_group():
+    counts = Counts()
+    count_program(counts, "program", 0, "1..1\n# why: no server\nnot ok 1 # SKIP three\n# ok - without\n")
+    assert counts.skips == ["program: three: no server"]

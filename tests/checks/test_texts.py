@@ -54,7 +54,7 @@ FOUND = {
 
 
 @pytest.mark.parametrize("body", FOUND)
-def test_what_the_compiler_lets_through_is_found(tmp_path, body):
+def test_what_the_compiler_accepts_is_found(tmp_path, body):
     root = tree_with(tmp_path, {"src/event/x.c": function(body)})
     if "printf" in body:
         shutil.copytree(TREE / "src" / "base", root / "src" / "base", ignore=lambda _, names: set(names) - {"text.h"})

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the tests of brokers say often: open, publish, fetch, acknowledge, wait. Every step asserts
- * that it worked. */
+/* Steps that the tests of brokers have in common: open, publish, fetch, acknowledge, wait. Each
+ * asserts that it worked. */
 #ifndef SEMEL_TESTS_BROKER_STEPS_H
 #define SEMEL_TESTS_BROKER_STEPS_H
 
@@ -18,7 +18,7 @@
 #define STEPS_FETCH_MAX 4096
 #define STEPS_TOPIC     "order.events" /* unless it was named otherwise */
 
-/* The test has no meaning here, and why: the test command tells. */
+/* The test does not apply here; the test command prints the reason. */
 #define STEPS_SKIP(why)                                                                            \
 	do {                                                                                       \
 		print_message("# why: %s\n", (why));                                               \

@@ -447,7 +447,7 @@ static void a_broken_event_can_be_requeued(void **state)
 	semel_broker_close(broker);
 }
 
-/* ---- looking -------------------------------------------------------------------------------- */
+/* ---- inspecting ----------------------------------------------------------------------------- */
 
 static void the_backlog_counts_what_is_not_settled(void **state)
 {
@@ -473,7 +473,7 @@ static void the_backlog_counts_what_is_not_settled(void **state)
 	semel_broker_close(broker);
 }
 
-static void find_tells_whether_an_event_waits(void **state)
+static void find_reports_whether_an_event_waits(void **state)
 {
 	(void)state;
 	struct semel_broker *broker = open_subscribed("billing");
@@ -652,7 +652,7 @@ static void a_silent_consumer_loses_its_share_and_its_late_ack_is_refused(void *
 
 /* ---- several processes ---------------------------------------------------------------------- */
 
-static void say_ready(int fd)
+static void report_ready(int fd)
 {
 	assert_int_equal(write(fd, "r", 1), 1);
 }
@@ -661,7 +661,7 @@ static void publish_in_child(const char *broker_url, int argument, int ready_fd)
 {
 	char aggregate[2] = { (char)argument, '\0' };
 	struct semel_broker *broker = steps_open(broker_url);
-	say_ready(ready_fd);
+	report_ready(ready_fd);
 	for (int i = 1; i <= 100; i++)
 		steps_publish(broker, aggregate, i, i);
 	semel_broker_close(broker);
@@ -694,7 +694,7 @@ static void offer_and_wait_in_child(const char *broker_url, int argument, int re
 		steps_event_make(&events[i], "a", i + 1);
 		steps_offer(broker, &events[i]);
 	}
-	say_ready(ready_fd);
+	report_ready(ready_fd);
 	for (;;)
 		pause();
 }
@@ -724,8 +724,8 @@ static void fetch_and_wait_in_child(const char *broker_url, int argument, int re
 	struct steps_batch *batch = steps_batch_new();
 	steps_subscribe(broker, (struct steps_subscription){ .scope = "billing" });
 	steps_fetch_all(broker, (uint32_t)argument, batch);
-	steps_fetch_nothing(broker); /* so that the broker hears what is in hand here */
-	say_ready(ready_fd);
+	steps_fetch_nothing(broker); /* so that the broker knows what is in flight here */
+	report_ready(ready_fd);
 	for (;;)
 		pause();
 }
@@ -779,7 +779,7 @@ int broker_suite_run(const struct broker_suite_factory *factory)
 		TEST(requeue_needs_neither_topic_nor_subscription),
 		TEST(a_broken_event_can_be_requeued),
 		TEST(the_backlog_counts_what_is_not_settled),
-		TEST(find_tells_whether_an_event_waits),
+		TEST(find_reports_whether_an_event_waits),
 		TEST(two_consumers_of_a_scope_share_the_work),
 		TEST(a_consumer_that_joins_gets_a_share_and_order_holds),
 		TEST(a_silent_consumer_loses_its_share_and_its_late_ack_is_refused),

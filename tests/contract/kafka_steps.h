@@ -13,8 +13,7 @@ void kafka_steps_use_mock(void);
 void kafka_steps_mock_fail(int request, int error);
 /* Turns to the real one. False: it is not set. */
 bool kafka_steps_use_real(void);
-/* The URL with parameters ("create-topics=no"), and a topic that nobody else has for steps_topics.
- */
+/* The URL with parameters ("create-topics=no"), and a topic of its own for steps_topics. */
 void kafka_steps_make(const char *parameters, char *url_out, size_t size);
 void kafka_steps_drop(void);
 

@@ -18,7 +18,7 @@ static inline const char *postgres_server(void)
 	return getenv("SEMEL_TEST_POSTGRES");
 }
 
-/* Without a server there is nothing to test; said by name, so that it is counted. */
+/* Without a server there is nothing to test; reported by name, so that it is counted. */
 static inline bool postgres_is_missing(const char *suite)
 {
 	if (postgres_server() != NULL)

@@ -10,7 +10,7 @@
 const char *rabbit_steps_url(void);
 /* Runs one test that is skipped because there is no server. */
 int rabbit_steps_skip(void);
-/* The URL with parameters ("partitions=4"), and a topic that nobody else has for steps_topics. */
+/* The URL with parameters ("partitions=4"), and a topic of its own for steps_topics. */
 void rabbit_steps_make(const char *parameters, char *url_out, size_t size);
 /* Deletes everything that the scopes of the tests can have made for the topic. */
 void rabbit_steps_drop(void);

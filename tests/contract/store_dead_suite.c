@@ -45,7 +45,7 @@ static bool other_hold(semel_store *store, bool total)
 	return other;
 }
 
-static void holds_of_topics_are_told_from_those_of_aggregates(void **state)
+static void holds_of_topics_are_distinguished_from_those_of_aggregates(void **state)
 {
 	(void)state;
 	semel_store *store = store_open_one();
@@ -466,7 +466,7 @@ static void settle(semel_store *store, const char *scope, struct semel_text id, 
 	store_commit(store);
 }
 
-static void a_processed_replay_settles_an_entry_that_nobody_marked(void **state)
+static void a_processed_replay_settles_an_entry_that_was_not_marked(void **state)
 {
 	(void)state;
 	semel_store *store = store_open_one();
@@ -604,7 +604,7 @@ static void a_scope_has_states_when_it_has_a_hold_or_a_dead_letter(void **state)
 	semel_store_close(store);
 }
 
-static void one_look_tells_the_hold_and_the_letter_of_every_event(void **state)
+static void one_query_returns_the_hold_and_the_dead_letter_of_every_event(void **state)
 {
 	(void)state;
 	semel_store *store = store_open_one();
@@ -725,7 +725,7 @@ static void the_list_begins_with_the_oldest_failure(void **state)
 	semel_store_close(store);
 }
 
-static void an_entry_tells_how_many_wait_behind_it(void **state)
+static void an_entry_has_the_number_of_events_behind_it(void **state)
 {
 	(void)state;
 	semel_store *store = store_open_one();
@@ -751,7 +751,7 @@ static semel_status note(struct semel_text id, const char *status, struct semel_
 	return SEMEL_OK;
 }
 
-static void every_entry_and_follower_is_told_in_the_order_of_ids(void **state)
+static void every_entry_and_follower_is_visited_in_the_order_of_ids(void **state)
 {
 	(void)state;
 	semel_store *store = store_open_one();
@@ -767,7 +767,7 @@ static void every_entry_and_follower_is_told_in_the_order_of_ids(void **state)
 
 static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_hold_is_put_changed_and_removed),
-	cmocka_unit_test(holds_of_topics_are_told_from_those_of_aggregates),
+	cmocka_unit_test(holds_of_topics_are_distinguished_from_those_of_aggregates),
 	cmocka_unit_test(released_holds_and_gaps_that_waited_enough_are_ready),
 	cmocka_unit_test(what_is_held_is_counted_by_its_reason),
 	cmocka_unit_test(followers_come_in_the_order_they_were_parked),
@@ -780,14 +780,14 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_dead_letter_is_replayed_three_times_at_most),
 	cmocka_unit_test(only_a_pending_dead_letter_is_moved),
 	cmocka_unit_test(an_entry_that_came_back_since_it_was_read_is_not_replayed),
-	cmocka_unit_test(a_processed_replay_settles_an_entry_that_nobody_marked),
+	cmocka_unit_test(a_processed_replay_settles_an_entry_that_was_not_marked),
 	cmocka_unit_test(a_replayed_entry_is_settled_when_any_copy_was_processed),
 	cmocka_unit_test(an_entry_of_the_relay_is_settled_when_it_goes_back_to_the_outbox),
 	cmocka_unit_test(an_entry_of_any_status_can_be_authorized_to_run_again),
 	cmocka_unit_test(a_scope_has_states_when_it_has_a_hold_or_a_dead_letter),
-	cmocka_unit_test(one_look_tells_the_hold_and_the_letter_of_every_event),
+	cmocka_unit_test(one_query_returns_the_hold_and_the_dead_letter_of_every_event),
 	cmocka_unit_test(the_list_begins_with_the_oldest_failure),
-	cmocka_unit_test(an_entry_tells_how_many_wait_behind_it),
-	cmocka_unit_test(every_entry_and_follower_is_told_in_the_order_of_ids),
+	cmocka_unit_test(an_entry_has_the_number_of_events_behind_it),
+	cmocka_unit_test(every_entry_and_follower_is_visited_in_the_order_of_ids),
 };
 const struct store_tests store_dead_tests = { tests, sizeof(tests) / sizeof(tests[0]) };

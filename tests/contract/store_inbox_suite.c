@@ -277,7 +277,7 @@ static struct semel_inbox_claim claim_at_work(const char *id, const char *owner)
 	return claim;
 }
 
-static void a_claim_at_work_tells_its_owner_and_lease(void **state)
+static void a_claim_at_work_shows_its_owner_and_lease(void **state)
 {
 	(void)state;
 	semel_store *store = store_open_one();
@@ -424,12 +424,12 @@ static void processed_failed_and_dead_events_are_settled(void **state)
 {
 	(void)state;
 	semel_store *store = store_open_one();
-	struct semel_event event = store_event("buried", "a");
+	struct semel_event event = store_event("dead", "a");
 	store_claim_now(store, store_claim("done"));
 	store_claim_now(store, claim_at_work("busy", "worker-1"));
 	store_add_dead_letter(store, store_dead("d1", &event));
 	assert_true(is_settled(store, "done"));
-	assert_true(is_settled(store, "buried"));
+	assert_true(is_settled(store, "dead"));
 	assert_false(is_settled(store, "busy"));
 	assert_false(is_settled(store, "unknown"));
 	semel_store_close(store);
@@ -517,7 +517,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_business_key_is_new_once_whatever_the_week),
 	cmocka_unit_test(a_key_of_an_event_at_work_is_answered_with_its_owner),
 	cmocka_unit_test(business_keys_of_a_batch_are_answered_as_one_by_one),
-	cmocka_unit_test(a_claim_at_work_tells_its_owner_and_lease),
+	cmocka_unit_test(a_claim_at_work_shows_its_owner_and_lease),
 	cmocka_unit_test(a_claim_is_finished_by_its_owner_only),
 	cmocka_unit_test(a_dead_owners_claim_is_taken_over_once),
 	cmocka_unit_test(a_failed_claim_is_taken_over_once_per_replay),

@@ -37,7 +37,7 @@ static void a_subscription_is_noted_once_and_kept_up_to_date(void **state)
 	semel_store_close(store);
 }
 
-static void a_subscription_is_paused_by_a_person_and_not_by_its_consumer(void **state)
+static void a_subscription_is_paused_by_an_operator_and_not_by_its_consumer(void **state)
 {
 	(void)state;
 	semel_store *store = store_open_one();
@@ -382,7 +382,7 @@ static void note_fact(const struct semel_trace_entry *fact, void *user)
 	strcat(notes, " ");
 }
 
-static void the_life_of_an_event_is_told_in_its_order(void **state)
+static void the_trace_of_an_event_is_in_the_order_of_time(void **state)
 {
 	(void)state;
 	semel_store *store = store_open_one();
@@ -411,7 +411,7 @@ static void the_life_of_an_event_is_told_in_its_order(void **state)
 
 static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_subscription_is_noted_once_and_kept_up_to_date),
-	cmocka_unit_test(a_subscription_is_paused_by_a_person_and_not_by_its_consumer),
+	cmocka_unit_test(a_subscription_is_paused_by_an_operator_and_not_by_its_consumer),
 	cmocka_unit_test(what_people_did_is_listed_the_newest_first),
 	cmocka_unit_test(the_list_has_sizes_instead_of_payloads_and_long_texts_cut),
 	cmocka_unit_test(prune_forgets_published_rows_and_keeps_the_others),
@@ -422,6 +422,6 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(prune_keeps_a_dead_letter_whose_replay_was_not_processed_yet),
 	cmocka_unit_test(an_aggregate_is_not_held_by_a_dead_letter_that_is_gone),
 	cmocka_unit_test(without_cutoffs_nothing_is_removed),
-	cmocka_unit_test(the_life_of_an_event_is_told_in_its_order),
+	cmocka_unit_test(the_trace_of_an_event_is_in_the_order_of_time),
 };
 const struct store_tests store_keep_tests = { tests, sizeof(tests) / sizeof(tests[0]) };

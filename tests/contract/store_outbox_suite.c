@@ -225,7 +225,7 @@ static void a_batch_is_bounded_by_count_and_by_bytes(void **state)
 	assert_string_equal(store_relay_fetch(&relay, 0), "e1 e2");
 	relay.batch.bytes_max = 1;
 	assert_string_equal(store_relay_fetch(&relay, 0), "e1");
-	/* Somebody else's transaction may be open for a moment. */
+	/* Another session's transaction may be open for a moment. */
 	for (int i = 0; i < 6000 && relay.batch.complete_seq < relay.rows[0].seq; i++) {
 		usleep(10000);
 		store_relay_fetch(&relay, 0);
@@ -276,7 +276,7 @@ static semel_status note_id(struct semel_text id, const char *status, struct sem
 	return strcmp(semel_text_string(id), "stop") == 0 ? SEMEL_STOPPED : SEMEL_OK;
 }
 
-static void every_row_is_told_in_the_order_of_ids(void **state)
+static void every_row_is_visited_in_the_order_of_ids(void **state)
 {
 	(void)state;
 	semel_store *store = store_open_one();
@@ -345,7 +345,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_batch_is_bounded_by_count_and_by_bytes),
 	cmocka_unit_test(what_is_not_committed_is_not_read),
 	cmocka_unit_test(the_predecessor_is_the_one_before_in_the_aggregate),
-	cmocka_unit_test(every_row_is_told_in_the_order_of_ids),
+	cmocka_unit_test(every_row_is_visited_in_the_order_of_ids),
 	cmocka_unit_test(published_rows_are_selected_by_type_aggregate_and_time),
 };
 const struct store_tests store_outbox_tests = { tests, sizeof(tests) / sizeof(tests[0]) };

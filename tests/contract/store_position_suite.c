@@ -86,7 +86,7 @@ static void each_partition_of_each_topic_has_its_own_position(void **state)
 	semel_store_close(store);
 }
 
-static void of_two_who_take_a_position_one_is_quicker(void **state)
+static void only_one_of_two_readers_acquires_a_position(void **state)
 {
 	(void)state;
 	semel_store *store = store_open_one(), *other = store_open_one();
@@ -144,7 +144,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_position_commits_with_the_effect_or_not_at_all),
 	cmocka_unit_test(a_put_outside_a_transaction_renews_the_lease),
 	cmocka_unit_test(each_partition_of_each_topic_has_its_own_position),
-	cmocka_unit_test(of_two_who_take_a_position_one_is_quicker),
+	cmocka_unit_test(only_one_of_two_readers_acquires_a_position),
 	cmocka_unit_test(a_reader_that_was_replaced_cannot_write_its_position),
 	cmocka_unit_test(only_its_reader_releases_a_position),
 };

@@ -75,7 +75,7 @@ static void a_consumer_has_one_row_that_it_keeps_up_to_date(void **state)
 	semel_store_close(store);
 }
 
-static void consumers_are_told_by_scope_or_all_of_them(void **state)
+static void consumers_are_listed_by_scope_or_all_of_them(void **state)
 {
 	(void)state;
 	semel_store *store = store_open_one();
@@ -91,7 +91,7 @@ static void consumers_are_told_by_scope_or_all_of_them(void **state)
 	semel_store_close(store);
 }
 
-static void one_that_ends_goes_and_takes_those_who_died_long_ago_along(void **state)
+static void a_consumer_that_ends_removes_its_row_and_those_that_expired_long_ago(void **state)
 {
 	(void)state;
 	semel_store *store = store_open_one();
@@ -113,7 +113,8 @@ static void one_that_ends_goes_and_takes_those_who_died_long_ago_along(void **st
 
 /* ---- topics ---------------------------------------------------------------------------------- */
 
-static void topic_told(struct semel_text topic, int64_t since_ms, int64_t removed_at_ms, void *user)
+static void append_topic(struct semel_text topic, int64_t since_ms, int64_t removed_at_ms,
+			 void *user)
 {
 	char *lines = user;
 	size_t length = strlen(lines);
@@ -125,7 +126,7 @@ static const char *topics(semel_store *store)
 {
 	static char lines[512];
 	lines[0] = '\0';
-	assert_ok(store->driver->upkeep->subscription_topics(store, BILLING, topic_told, lines,
+	assert_ok(store->driver->upkeep->subscription_topics(store, BILLING, append_topic, lines,
 							     NULL));
 	return lines;
 }
@@ -215,8 +216,8 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_run_that_was_begun_and_not_ended_is_counted_once_for_each_owner),
 	cmocka_unit_test(runs_of_long_ago_are_forgotten),
 	cmocka_unit_test(a_consumer_has_one_row_that_it_keeps_up_to_date),
-	cmocka_unit_test(consumers_are_told_by_scope_or_all_of_them),
-	cmocka_unit_test(one_that_ends_goes_and_takes_those_who_died_long_ago_along),
+	cmocka_unit_test(consumers_are_listed_by_scope_or_all_of_them),
+	cmocka_unit_test(a_consumer_that_ends_removes_its_row_and_those_that_expired_long_ago),
 	cmocka_unit_test(a_topic_that_was_taken_out_is_remembered_with_the_time),
 	cmocka_unit_test(the_binding_of_a_subscription_is_kept),
 };

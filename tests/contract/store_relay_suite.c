@@ -79,7 +79,7 @@ static void a_relay_that_joins_has_its_rank_in_the_group(void **state)
 	semel_store_close(store);
 }
 
-static void a_commit_wakes_a_relay_that_dozes(void **state)
+static void a_commit_wakes_a_sleeping_relay(void **state)
 {
 	(void)state;
 	semel_store *store = store_open_one(), *writer = store_open_one();
@@ -90,7 +90,7 @@ static void a_commit_wakes_a_relay_that_dozes(void **state)
 	store_relay_open(&relay, store, "one");
 	(void)store->driver->outbox->arm_wakeup(store, false);
 	while (semel_wake_sleep(wake, 50))
-		store->driver->outbox->check_wakeup(store); /* hears what happened before */
+		store->driver->outbox->check_wakeup(store); /* reads what was notified before */
 	store_publish(writer, "e1", "a", NULL);
 	assert_true(semel_wake_sleep(wake, 60000));
 	assert_true(store->driver->outbox->check_wakeup(store));
@@ -194,7 +194,7 @@ static void rows_below_the_low_mark_that_were_never_sent_are_found(void **state)
 	semel_store_close(store);
 }
 
-static void rows_below_the_low_mark_are_not_looked_for_where_they_come_through_a_stream(
+static void rows_below_the_low_mark_are_not_searched_for_when_they_come_through_a_stream(
 	void **state)
 {
 	(void)state;
@@ -303,7 +303,7 @@ static void exceptions_of_an_aggregate_come_back_one_by_one_in_order(void **stat
 	semel_store_close(store);
 }
 
-static void an_event_parked_behind_nobody_may_go_at_once(void **state)
+static void a_parked_event_without_a_predecessor_is_due_at_once(void **state)
 {
 	(void)state;
 	semel_store *store = store_open_one();
@@ -386,7 +386,7 @@ static void a_replay_that_fails_again_returns_to_its_entry(void **state)
 	semel_store_close(store);
 }
 
-static void a_discarded_failure_lets_its_followers_go(void **state)
+static void a_discarded_failure_releases_its_followers(void **state)
 {
 	(void)state;
 	semel_store *store = store_open_one();
@@ -404,7 +404,7 @@ static void a_discarded_failure_lets_its_followers_go(void **state)
 	semel_store_close(store);
 }
 
-static void a_skipped_failure_holds_nobody(void **state)
+static void a_skipped_failure_holds_no_event(void **state)
 {
 	(void)state;
 	semel_store *store = store_open_one();
@@ -426,7 +426,7 @@ static void a_skipped_failure_holds_nobody(void **state)
 
 /* ---- counts ---------------------------------------------------------------------------------- */
 
-static void counts_tell_what_waits_and_why(void **state)
+static void counts_show_what_waits_and_why(void **state)
 {
 	(void)state;
 	semel_store *store = store_open_one();
@@ -481,24 +481,24 @@ static void events_behind_a_blocking_failure_are_counted_apart(void **state)
 static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_lane_has_one_owner_and_every_new_one_a_higher_epoch),
 	cmocka_unit_test(a_relay_that_joins_has_its_rank_in_the_group),
-	cmocka_unit_test(a_commit_wakes_a_relay_that_dozes),
+	cmocka_unit_test(a_commit_wakes_a_sleeping_relay),
 	cmocka_unit_test(only_its_owner_releases_a_lane),
 	cmocka_unit_test(a_relay_that_lost_its_lane_cannot_mark),
 	cmocka_unit_test(a_published_event_does_not_come_again),
 	cmocka_unit_test(rows_below_the_low_mark_that_were_never_sent_are_found),
 	cmocka_unit_test(
-		rows_below_the_low_mark_are_not_looked_for_where_they_come_through_a_stream),
+		rows_below_the_low_mark_are_not_searched_for_when_they_come_through_a_stream),
 	cmocka_unit_test(a_low_mark_above_every_number_drawn_is_not_believed),
 	cmocka_unit_test(marks_touch_the_rows_they_name_and_no_other),
 	cmocka_unit_test(a_refused_event_holds_its_aggregate_and_no_other),
 	cmocka_unit_test(exceptions_of_an_aggregate_come_back_one_by_one_in_order),
-	cmocka_unit_test(an_event_parked_behind_nobody_may_go_at_once),
+	cmocka_unit_test(a_parked_event_without_a_predecessor_is_due_at_once),
 	cmocka_unit_test(a_failed_event_is_a_dead_letter_and_its_followers_wait),
 	cmocka_unit_test(a_replayed_failure_goes_first_and_its_followers_after_it),
 	cmocka_unit_test(a_replay_that_fails_again_returns_to_its_entry),
-	cmocka_unit_test(a_discarded_failure_lets_its_followers_go),
-	cmocka_unit_test(a_skipped_failure_holds_nobody),
-	cmocka_unit_test(counts_tell_what_waits_and_why),
+	cmocka_unit_test(a_discarded_failure_releases_its_followers),
+	cmocka_unit_test(a_skipped_failure_holds_no_event),
+	cmocka_unit_test(counts_show_what_waits_and_why),
 	cmocka_unit_test(events_behind_a_blocking_failure_are_counted_apart),
 };
 const struct store_tests store_relay_tests = { tests, sizeof(tests) / sizeof(tests[0]) };

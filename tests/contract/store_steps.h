@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the tests of stores say often. Every step asserts that it worked. */
+/* Steps that the tests of stores have in common. Each asserts that it worked. */
 #ifndef SEMEL_TESTS_STORE_STEPS_H
 #define SEMEL_TESTS_STORE_STEPS_H
 

@@ -268,7 +268,7 @@ static void an_unknown_parameter_is_answered_with_the_nearest(void **state)
 }
 
 /* A driver may answer for an effect as late as at the commit. */
-static semel_status run_and_hear(semel_store *store, const struct semel_event *event)
+static semel_status run_and_commit(semel_store *store, const struct semel_event *event)
 {
 	semel_status status = store->driver->inbox->effect_run(store, event, 1, NULL);
 	if (status == SEMEL_OK)
@@ -290,7 +290,7 @@ static void a_handler_that_breaks_a_constraint_rejects(void **state)
 			 SEMEL_NO_TRANSACTION);
 	store_begin(store);
 	assert_ok(store->driver->inbox->effect_run(store, &event, 1, &error));
-	assert_int_equal(run_and_hear(store, &event), SEMEL_HANDLER_REJECT);
+	assert_int_equal(run_and_commit(store, &event), SEMEL_HANDLER_REJECT);
 	semel_store_close(store);
 }
 
@@ -324,7 +324,7 @@ static void a_handler_whose_table_is_gone_may_be_tried_again(void **state)
 	assert_ok(store->driver->inbox->effect_prepare(store, handler, 1, NULL));
 	store_execute(store, "DROP TABLE seen");
 	store_begin(store);
-	assert_int_equal(run_and_hear(store, &event), SEMEL_HANDLER_RETRY);
+	assert_int_equal(run_and_commit(store, &event), SEMEL_HANDLER_RETRY);
 	semel_store_close(store);
 }
 

@@ -16,7 +16,7 @@ static const char *or_dash(struct semel_text text)
 	return semel_text_shown_or(text, "-");
 }
 
-static semel_status wait_told(const struct semel_wait *wait, void *user)
+static semel_status append_wait(const struct semel_wait *wait, void *user)
 {
 	static const char *const kinds[] = { "parked", "hold", "replay", "claim" };
 	size_t length = strlen(lines);
@@ -33,7 +33,7 @@ static semel_status wait_told(const struct semel_wait *wait, void *user)
 static const char *waits(semel_store *store)
 {
 	lines[0] = '\0';
-	assert_ok(store->driver->holds->waits_each(store, BILLING, wait_told, NULL, NULL));
+	assert_ok(store->driver->holds->waits_each(store, BILLING, append_wait, NULL, NULL));
 	return lines;
 }
 
@@ -81,7 +81,7 @@ static void move(semel_store *store, const char *id, enum semel_dead_status stat
 	store_commit(store);
 }
 
-static void a_parked_event_without_a_hold_is_told(void **state)
+static void a_parked_event_without_a_hold_is_reported(void **state)
 {
 	(void)state;
 	semel_store *store = store_open_one();
@@ -91,7 +91,7 @@ static void a_parked_event_without_a_hold_is_told(void **state)
 	semel_store_close(store);
 }
 
-static void what_stands_behind_a_pending_dead_letter_waits_for_a_person(void **state)
+static void what_waits_behind_a_pending_dead_letter_waits_for_an_operator(void **state)
 {
 	(void)state;
 	semel_store *store = store_open_one();
@@ -105,7 +105,7 @@ static void what_stands_behind_a_pending_dead_letter_waits_for_a_person(void **s
 	semel_store_close(store);
 }
 
-static void a_hold_in_retry_is_told_and_so_is_what_stands_behind_it(void **state)
+static void a_hold_in_retry_is_reported_and_so_is_what_waits_behind_it(void **state)
 {
 	(void)state;
 	semel_store *store = store_open_one();
@@ -144,7 +144,7 @@ static void a_replay_that_is_parked_waits_like_any_other(void **state)
 	semel_store_close(store);
 }
 
-static void a_replay_is_told_until_it_is_settled(void **state)
+static void a_replay_is_reported_until_it_is_settled(void **state)
 {
 	(void)state;
 	semel_store *store = store_open_one();
@@ -162,7 +162,7 @@ static void a_replay_is_told_until_it_is_settled(void **state)
 	semel_store_close(store);
 }
 
-static void a_claim_that_is_not_finished_is_told(void **state)
+static void a_claim_that_is_not_finished_is_reported(void **state)
 {
 	(void)state;
 	semel_store *store = store_open_one();
@@ -215,27 +215,27 @@ static void topics_with_claims_are_known(void **state)
 	semel_store_close(store);
 }
 
-static void topic_told(struct semel_text topic, void *user)
+static void append_topic(struct semel_text topic, void *user)
 {
 	size_t length = strlen(lines);
 	(void)user;
 	snprintf(lines + length, sizeof(lines) - length, "%s\n", semel_text_shown(topic));
 }
 
-static void the_topics_of_the_newest_events_are_told_once_each(void **state)
+static void the_topics_of_the_newest_events_are_reported_once_each(void **state)
 {
 	(void)state;
 	semel_store *store = store_open_one();
 	lines[0] = '\0';
-	assert_ok(store->driver->outbox->topics_each(store, topic_told, NULL, NULL));
+	assert_ok(store->driver->outbox->topics_each(store, append_topic, NULL, NULL));
 	assert_string_equal(lines, "");
 	store_publish(store, "e1", "a", "e2", "b", NULL);
-	assert_ok(store->driver->outbox->topics_each(store, topic_told, NULL, NULL));
+	assert_ok(store->driver->outbox->topics_each(store, append_topic, NULL, NULL));
 	assert_string_equal(lines, "order.events\n");
 	semel_store_close(store);
 }
 
-static semel_status routing_told(struct semel_text id, struct semel_text routing_key, void *user)
+static semel_status append_routing(struct semel_text id, struct semel_text routing_key, void *user)
 {
 	size_t length = strlen(lines);
 	(void)user;
@@ -255,7 +255,7 @@ static void an_event_has_a_routing_key_which_is_its_type_unless_it_names_one(voi
 	store_commit(store);
 	store_publish(store, "e1", "a", NULL);
 	lines[0] = '\0';
-	assert_ok(store->driver->outbox->routing_each(store, routing_told, NULL, NULL));
+	assert_ok(store->driver->outbox->routing_each(store, append_routing, NULL, NULL));
 	char wanted[128];
 	snprintf(wanted, sizeof(wanted), "e1 %s\ne2 eu.order\n",
 		 semel_text_shown(store_event("e1", "a").type));
@@ -290,16 +290,16 @@ static void one_event_is_selected_by_its_id(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-	cmocka_unit_test(a_parked_event_without_a_hold_is_told),
-	cmocka_unit_test(what_stands_behind_a_pending_dead_letter_waits_for_a_person),
-	cmocka_unit_test(a_hold_in_retry_is_told_and_so_is_what_stands_behind_it),
+	cmocka_unit_test(a_parked_event_without_a_hold_is_reported),
+	cmocka_unit_test(what_waits_behind_a_pending_dead_letter_waits_for_an_operator),
+	cmocka_unit_test(a_hold_in_retry_is_reported_and_so_is_what_waits_behind_it),
 	cmocka_unit_test(a_hold_of_the_topic_keeps_every_aggregate),
 	cmocka_unit_test(a_replay_that_is_parked_waits_like_any_other),
-	cmocka_unit_test(a_replay_is_told_until_it_is_settled),
-	cmocka_unit_test(a_claim_that_is_not_finished_is_told),
+	cmocka_unit_test(a_replay_is_reported_until_it_is_settled),
+	cmocka_unit_test(a_claim_that_is_not_finished_is_reported),
 	cmocka_unit_test(a_key_that_is_held_already_is_left_alone),
 	cmocka_unit_test(topics_with_claims_are_known),
-	cmocka_unit_test(the_topics_of_the_newest_events_are_told_once_each),
+	cmocka_unit_test(the_topics_of_the_newest_events_are_reported_once_each),
 	cmocka_unit_test(an_event_has_a_routing_key_which_is_its_type_unless_it_names_one),
 	cmocka_unit_test(one_event_is_selected_by_its_id),
 };

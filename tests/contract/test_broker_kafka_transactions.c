@@ -89,7 +89,7 @@ static void nothing_is_shown_or_answered_for_before_it_is_complete(void **state)
 	assert_shown((const char *const[]){ "a", "b", "c" }, 3);
 }
 
-static void who_comes_later_shuts_out_who_was_there_before(void **state)
+static void a_new_producer_fences_the_one_before_it(void **state)
 {
 	(void)state;
 	struct semel_broker *first = open_transacting();
@@ -126,7 +126,7 @@ static void a_refusal_is_one_for_its_transaction_and_for_no_other(void **state)
 	steps_offer(broker, &events[2]);
 	offer(broker, &events[3], "d", 1, 2);
 	steps_confirm(broker, events, 4);
-	offer(broker, &events[4], "e", 1, 2); /* comes after the refusal was told */
+	offer(broker, &events[4], "e", 1, 2); /* comes after the refusal was reported */
 	offer(broker, &events[5], "f", 1, 3);
 	assert_true(broker->driver->complete_transaction(broker, true));
 	steps_confirm(broker, events, 6);
@@ -144,7 +144,7 @@ static void a_broker_that_is_closed_leaves_nothing_half_done(void **state)
 	offer(broker, &events[0], "a", 1, 1);
 	poll_a_while(broker);
 	semel_broker_close(broker);
-	broker = steps_open(url); /* without transactions: nobody waits for the one given up */
+	broker = steps_open(url); /* without transactions: no event waits for the one given up */
 	steps_publish(broker, "b", 1, 1);
 	semel_broker_close(broker);
 	assert_shown((const char *const[]){ "b" }, 1);
@@ -163,7 +163,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(nothing_is_shown_or_answered_for_before_it_is_complete,
 				       make),
-		cmocka_unit_test_setup(who_comes_later_shuts_out_who_was_there_before, make),
+		cmocka_unit_test_setup(a_new_producer_fences_the_one_before_it, make),
 		cmocka_unit_test_setup(a_refusal_is_one_for_its_transaction_and_for_no_other, make),
 		cmocka_unit_test_setup(a_broker_that_is_closed_leaves_nothing_half_done, make),
 	};

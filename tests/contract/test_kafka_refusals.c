@@ -143,7 +143,7 @@ static void a_broker_that_is_not_there_is_an_outage(void **state)
 }
 
 /* The group has given us partitions, and we cannot learn where to begin in them. Whoever opens anew
- * finds a group that has been told goodbye, and nothing of the first one is left to do harm. */
+ * finds a group that the first one has left in order, and nothing of the first one remains. */
 static void a_share_that_cannot_be_taken_is_an_outage_and_left_in_order(void **state)
 {
 	(void)state;

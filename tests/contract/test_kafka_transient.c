@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Answers of a Kafka that is being restarted: they pass by themselves, so nobody hears of them. The
+/* Answers of a Kafka that is being restarted: they pass by themselves and are not reported. The
  * mock cluster gives them more often than librdkafka asks by itself. */
 #include "contract/broker_steps.h"
 #include "contract/kafka_steps.h"
@@ -51,7 +51,7 @@ static void move_leader(int request)
 	answer(request, RD_KAFKA_RESP_ERR_REQUEST_TIMED_OUT, OFTEN);
 }
 
-/* There is a topic with an event, and the subscription whose it is; nobody reads. */
+/* There is a topic with an event, and a subscription of it without a consumer. */
 static struct semel_broker *declare(void)
 {
 	struct semel_broker *broker = steps_open(url);
@@ -109,7 +109,7 @@ static void what_waits_is_counted_while_coordinator_and_leaders_move(void **stat
 	assert_waiting(1);
 }
 
-/* What is not about a partition is no reason to stop looking. */
+/* An error that is not about a partition does not end the search. */
 static void a_waiting_event_is_found_by_one_whose_group_is_refused(void **state)
 {
 	(void)state;
@@ -126,8 +126,8 @@ static void a_waiting_event_is_found_by_one_whose_group_is_refused(void **state)
 	semel_broker_close(broker);
 }
 
-/* Who has no right hears it at once, and what does not pass by itself too. */
-static void what_does_not_pass_is_told_at_once(void **state)
+/* A refused authorization is reported at once, and so is all that does not pass by itself. */
+static void what_is_not_transient_is_reported_at_once(void **state)
 {
 	(void)state;
 	struct semel_broker *broker = steps_open(url);
@@ -150,7 +150,7 @@ int main(void)
 		TEST(a_share_is_taken_and_left_while_the_coordinator_moves),
 		TEST(what_waits_is_counted_while_coordinator_and_leaders_move),
 		TEST(a_waiting_event_is_found_by_one_whose_group_is_refused),
-		TEST(what_does_not_pass_is_told_at_once),
+		TEST(what_is_not_transient_is_reported_at_once),
 	};
 	return cmocka_run_group_tests_name("what of Kafka passes by itself", tests, NULL, NULL);
 }

@@ -165,10 +165,10 @@ static void an_event_that_is_just_parked_goes_when_the_one_before_it_is_discarde
 	(void)state;
 	PGconn *watcher = connect_as_application();
 	PGconn *relay = relay_that_parks_e2(watcher);
-	struct other person = { .act = discard_letter_of_the_relay };
-	start_other(&person, watcher);
+	struct other discarder = { .act = discard_letter_of_the_relay };
+	start_other(&discarder, watcher);
 	postgres_ask(relay, "COMMIT");
-	end_other(&person);
+	end_other(&discarder);
 	assert_answer(watcher,
 		      "SELECT string_agg(state, ' ' ORDER BY seq)"
 		      " FROM semel_outbox_exception",
@@ -196,7 +196,7 @@ static semel_status park_e2(semel_store *store)
 static void an_event_is_not_parked_behind_one_that_is_being_discarded(void **state)
 {
 	(void)state;
-	PGconn *person = connect_as_application(), *watcher = connect_as_application();
+	PGconn *discarder = connect_as_application(), *watcher = connect_as_application();
 	semel_store *store = store_open_one();
 	struct store_relay relay;
 	struct other parker = { .act = park_e2 };
@@ -204,16 +204,16 @@ static void an_event_is_not_parked_behind_one_that_is_being_discarded(void **sta
 	store_relay_open(&relay, store, "r");
 	lane_of_e2 = relay.leases.all[atoi(
 		postgres_ask(watcher, "SELECT lane FROM semel_outbox WHERE id = 'e2'"))];
-	postgres_ask(person, "BEGIN; SELECT 1 FROM semel_lease FOR UPDATE;"
-			     " DELETE FROM semel_outbox_exception");
+	postgres_ask(discarder, "BEGIN; SELECT 1 FROM semel_lease FOR UPDATE;"
+				" DELETE FROM semel_outbox_exception");
 	start_other(&parker, watcher);
 	assert_false(atomic_load(&parker.over));
-	postgres_ask(person, "COMMIT");
+	postgres_ask(discarder, "COMMIT");
 	end_other(&parker);
 	assert_answer(watcher, "SELECT string_agg(state, ' ') FROM semel_outbox_exception", "due");
 	store_relay_close(&relay);
 	semel_store_close(store);
-	semel_libpq.finish(person);
+	semel_libpq.finish(discarder);
 	semel_libpq.finish(watcher);
 }
 
@@ -222,13 +222,13 @@ static void a_discard_waits_for_who_has_the_lane_and_neither_fails(void **state)
 {
 	(void)state;
 	PGconn *pruner = connect_as_application(), *watcher = connect_as_application();
-	struct other person = { .act = discard_letter_of_the_relay };
+	struct other discarder = { .act = discard_letter_of_the_relay };
 	semel_libpq.finish(relay_that_parks_e2(watcher));
 	postgres_ask(pruner, "BEGIN; SELECT 1 FROM semel_lease FOR UPDATE");
-	start_other(&person, watcher);
-	assert_false(atomic_load(&person.over));
+	start_other(&discarder, watcher);
+	assert_false(atomic_load(&discarder.over));
 	postgres_ask(pruner, "SELECT 1 FROM semel_dead_letter FOR UPDATE; COMMIT");
-	end_other(&person);
+	end_other(&discarder);
 	assert_answer(watcher, "SELECT status FROM semel_dead_letter", "DISCARDED");
 	assert_answer(watcher, "SELECT count(*) FROM semel_outbox_exception", "0");
 	semel_libpq.finish(pruner);
@@ -247,12 +247,12 @@ static void a_discard_waits_for_a_consumer_that_has_the_hold_and_neither_fails(v
 {
 	(void)state;
 	PGconn *consumer = connect_as_application(), *watcher = connect_as_application();
-	struct other person = { .act = discard_d1 };
+	struct other discarder = { .act = discard_d1 };
 	hold_behind_an_old_letter(watcher);
 	postgres_ask(consumer, "BEGIN; SELECT 1 FROM semel_hold FOR UPDATE");
-	start_other(&person, watcher);
+	start_other(&discarder, watcher);
 	postgres_ask(consumer, "UPDATE semel_dead_letter SET attempts = attempts + 1; COMMIT");
-	end_other(&person);
+	end_other(&discarder);
 	assert_answer(watcher, "SELECT status FROM semel_dead_letter", "DISCARDED");
 	assert_answer(watcher, "SELECT count(*) FROM semel_hold", "0");
 	semel_libpq.finish(consumer);
@@ -262,7 +262,7 @@ static void a_discard_waits_for_a_consumer_that_has_the_hold_and_neither_fails(v
 /* ---- admission ------------------------------------------------------------------------------- */
 
 /* Two consumers have a copy each of an event whose replay was asked for once. */
-static semel_status look_for_e1(semel_store *store)
+static semel_status read_state_of_e1(semel_store *store)
 {
 	struct semel_arena *arena = semel_arena_new(1024);
 	struct semel_state_query query = { SEMEL_TEXT("e1"),
@@ -286,7 +286,7 @@ static void whoever_waited_for_a_hold_or_a_letter_sees_what_became_of_them(void 
 	static const char *const locks[] = { "SELECT 1 FROM semel_hold FOR UPDATE", "" };
 	PGconn *consumer = connect_as_application(), *watcher = connect_as_application();
 	for (int i = 0; i < 2; i++) {
-		struct other second = { .act = look_for_e1 };
+		struct other second = { .act = read_state_of_e1 };
 		postgres_ask(watcher, "DELETE FROM semel_dead_letter");
 		hold_behind_an_old_letter(watcher);
 		postgres_ask(watcher, "UPDATE semel_dead_letter SET status = 'REPLAYED'");
@@ -305,7 +305,7 @@ static void whoever_waited_for_a_hold_or_a_letter_sees_what_became_of_them(void 
 	semel_libpq.finish(watcher);
 }
 
-/* ---- a refusal of what the change stream told of before its commit could be seen --------------
+/* ---- a refusal of what the change stream delivered before its commit could be seen ------------
  */
 
 static void a_refusal_of_a_row_that_cannot_be_seen_yet_is_marked_once_it_can(void **state)

@@ -213,7 +213,7 @@ static void a_claim_does_not_depend_on_how_the_session_writes_dates(void **state
 /* ---- who can notify, and who cannot -----------------------------------------------------------
  */
 
-/* A relay that has been woken before, and hears what is rung from now on. */
+/* A relay that listens: it gets the notifications from now on. */
 static struct semel_wake *listen(semel_store *store)
 {
 	struct semel_wake *wake = NULL;
@@ -223,7 +223,7 @@ static struct semel_wake *listen(semel_store *store)
 	return wake;
 }
 
-static void a_relay_at_work_does_not_keep_what_is_rung_for_another(void **state)
+static void a_relay_at_work_does_not_keep_a_notification_for_another(void **state)
 {
 	(void)state;
 	semel_store *busy = store_open_one(), *sleeper = store_open_one();
@@ -303,7 +303,7 @@ static void clocks_that_agree_are_left_alone(void **state)
 	semel_store_close(store);
 }
 
-/* ---- what the server says -------------------------------------------------------------------- */
+/* ---- what the server answers ----------------------------------------------------------------- */
 
 /* The answer to the only statement of a handler. */
 static semel_status run_effect(semel_store *store, semel_error *error)
@@ -411,7 +411,7 @@ static void a_borrowed_connection_of_another_encoding_is_refused(void **state)
 	semel_libpq.finish(connection);
 }
 
-static void functions_look_nowhere_but_in_pg_catalog(void **state)
+static void functions_search_only_pg_catalog(void **state)
 {
 	(void)state;
 	PGconn *connection = connect_as_application();
@@ -442,7 +442,7 @@ static void expect_time_outs(const char *given, const char *expected)
 	semel_store_close(store);
 }
 
-static void time_outs_that_nobody_has_set_are_set_and_others_are_kept(void **state)
+static void unset_time_outs_are_set_and_others_are_kept(void **state)
 {
 	(void)state;
 	semel_store_close(store_open_one());
@@ -575,7 +575,7 @@ static const struct CMUnitTest tests[] = {
 	POSTGRES_TEST(a_batch_of_large_events_is_bounded_by_its_bytes),
 	POSTGRES_TEST(payloads_of_all_kinds_come_as_they_went),
 	POSTGRES_TEST(a_claim_does_not_depend_on_how_the_session_writes_dates),
-	POSTGRES_TEST(a_relay_at_work_does_not_keep_what_is_rung_for_another),
+	POSTGRES_TEST(a_relay_at_work_does_not_keep_a_notification_for_another),
 	POSTGRES_TEST(a_commit_in_two_phases_is_possible_while_a_relay_sleeps),
 	POSTGRES_TEST(leases_go_by_the_clock_of_the_server),
 	POSTGRES_TEST(clocks_that_agree_are_left_alone),
@@ -584,8 +584,8 @@ static const struct CMUnitTest tests[] = {
 	POSTGRES_TEST(a_pooler_that_swaps_sessions_is_named),
 	POSTGRES_TEST(two_connections_give_no_statement_the_same_name),
 	POSTGRES_TEST(a_borrowed_connection_of_another_encoding_is_refused),
-	POSTGRES_TEST(functions_look_nowhere_but_in_pg_catalog),
-	POSTGRES_TEST(time_outs_that_nobody_has_set_are_set_and_others_are_kept),
+	POSTGRES_TEST(functions_search_only_pg_catalog),
+	POSTGRES_TEST(unset_time_outs_are_set_and_others_are_kept),
 	POSTGRES_TEST(the_outbox_has_room_for_marks_and_is_vacuumed_early),
 	POSTGRES_TEST(a_week_in_use_stays_until_the_next_prune),
 	POSTGRES_TEST(a_week_with_a_claim_of_late_stays),

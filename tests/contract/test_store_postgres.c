@@ -48,7 +48,7 @@ static void a_borrowed_connection_wants_a_sound_transaction(void **state)
 	semel_libpq.finish(connection);
 }
 
-static void a_borrowed_connection_without_the_tables_is_told_to_make_them(void **state)
+static void a_borrowed_connection_without_the_tables_is_refused_with_the_remedy(void **state)
 {
 	(void)state;
 	semel_error error = { 0 };
@@ -79,7 +79,7 @@ static void a_password_is_never_in_a_message(void **state)
 	}
 }
 
-static void nobody_at_the_address_is_an_outage(void **state)
+static void an_unreachable_server_is_an_outage(void **state)
 {
 	(void)state;
 	semel_store *store = NULL;
@@ -317,7 +317,7 @@ static void an_old_week_goes_with_its_partition_and_claims_at_work_stay(void **s
  */
 
 /* Without the lock one consumer parks behind a hold that another one has just found empty. */
-static void a_hold_that_was_looked_at_stays_as_it_is_until_the_transaction_ends(void **state)
+static void a_hold_that_was_read_is_locked_until_the_transaction_ends(void **state)
 {
 	(void)state;
 	static const char probe[] = "SELECT 1 FROM semel_hold FOR UPDATE NOWAIT";
@@ -350,9 +350,9 @@ static void a_hold_that_was_looked_at_stays_as_it_is_until_the_transaction_ends(
 static const struct CMUnitTest tests[] = {
 	TEST(a_borrowed_transaction_commits_event_and_business_change_together),
 	TEST(a_borrowed_connection_wants_a_sound_transaction),
-	TEST(a_borrowed_connection_without_the_tables_is_told_to_make_them),
+	TEST(a_borrowed_connection_without_the_tables_is_refused_with_the_remedy),
 	TEST(a_password_is_never_in_a_message),
-	TEST(nobody_at_the_address_is_an_outage),
+	TEST(an_unreachable_server_is_an_outage),
 	TEST(a_connection_that_was_ended_is_an_outage),
 	TEST(the_mark_waits_for_a_number_that_is_drawn_and_not_committed),
 	TEST(a_transaction_that_began_before_and_draws_later_is_waited_for),
@@ -364,7 +364,7 @@ static const struct CMUnitTest tests[] = {
 	TEST(the_function_claims_once_and_joins_the_transaction),
 	TEST(every_event_finds_its_week),
 	TEST(an_old_week_goes_with_its_partition_and_claims_at_work_stay),
-	TEST(a_hold_that_was_looked_at_stays_as_it_is_until_the_transaction_ends),
+	TEST(a_hold_that_was_read_is_locked_until_the_transaction_ends),
 };
 
 int main(void)

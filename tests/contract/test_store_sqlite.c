@@ -178,7 +178,7 @@ static void a_connection_that_could_not_be_closed_is_published_on_again(void **s
 	assert_int_equal(sqlite3_close(db), SQLITE_OK);
 }
 
-/* What an authorizer may well say to a table that it does not know. */
+/* What an authorizer may well answer for a table that it does not know. */
 static int deny_cached_statements(void *user, int action, const char *table, const char *column,
 				  const char *database, const char *trigger)
 {
@@ -214,7 +214,7 @@ static void the_table_of_cached_statements_cannot_be_read(void **state)
 	assert_int_equal(sqlite3_close(db), SQLITE_OK);
 }
 
-static void a_borrowed_connection_without_the_tables_is_told_to_make_them(void **state)
+static void a_borrowed_connection_without_the_tables_is_refused_with_the_remedy(void **state)
 {
 	(void)state;
 	semel_error error = { 0 };
@@ -275,7 +275,7 @@ static void a_database_without_the_tables_is_named_with_the_command_to_run(void 
 	assert_non_null(strstr(error.text, command));
 }
 
-static void a_file_that_is_no_database_is_told_apart(void **state)
+static void a_file_that_is_no_database_has_a_status_of_its_own(void **state)
 {
 	(void)state;
 	semel_store *store = NULL;
@@ -307,7 +307,7 @@ static void a_lock_held_for_long_is_busy_and_says_how_long_it_waited(void **stat
 	semel_store_close(store);
 }
 
-static void a_full_disk_is_told_and_leaves_nothing(void **state)
+static void a_full_disk_is_reported_and_leaves_nothing(void **state)
 {
 	(void)state;
 	semel_store *store = store_open_one();
@@ -363,7 +363,7 @@ static void a_deferred_foreign_key_is_judged_with_its_own_event(void **state)
 	(void)state;
 	static const char *const handler[] = { "INSERT INTO invoice VALUES (:aggregate_id)" };
 	semel_store *store = store_open_one();
-	struct semel_event good = store_event("e1", "a"), bad = store_event("e2", "nobody");
+	struct semel_event good = store_event("e1", "a"), bad = store_event("e2", "unknown");
 	store_execute(store, "CREATE TABLE orders (id TEXT PRIMARY KEY);"
 			     " INSERT INTO orders VALUES ('a');"
 			     " CREATE TABLE invoice (id REFERENCES orders"
@@ -423,7 +423,8 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test_setup_teardown(a_borrowed_connection_keeps_its_settings, set_up,
 					tear_down),
 	cmocka_unit_test_setup_teardown(
-		a_borrowed_connection_without_the_tables_is_told_to_make_them, set_up, tear_down),
+		a_borrowed_connection_without_the_tables_is_refused_with_the_remedy, set_up,
+		tear_down),
 	cmocka_unit_test_setup_teardown(a_borrowed_connection_is_prepared_for_once, set_up,
 					tear_down),
 	cmocka_unit_test_setup_teardown(an_application_may_finalize_whatever_it_finds, set_up,
@@ -440,11 +441,12 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test_setup_teardown(open_never_creates_a_file, set_up, tear_down),
 	cmocka_unit_test_setup_teardown(
 		a_database_without_the_tables_is_named_with_the_command_to_run, set_up, tear_down),
-	cmocka_unit_test_setup_teardown(a_file_that_is_no_database_is_told_apart, set_up,
+	cmocka_unit_test_setup_teardown(a_file_that_is_no_database_has_a_status_of_its_own, set_up,
 					tear_down),
 	cmocka_unit_test_setup_teardown(a_lock_held_for_long_is_busy_and_says_how_long_it_waited,
 					set_up, tear_down),
-	cmocka_unit_test_setup_teardown(a_full_disk_is_told_and_leaves_nothing, set_up, tear_down),
+	cmocka_unit_test_setup_teardown(a_full_disk_is_reported_and_leaves_nothing, set_up,
+					tear_down),
 	cmocka_unit_test_setup_teardown(
 		a_statement_that_rolls_all_back_cannot_slip_an_effect_past_the_claim, set_up,
 		tear_down),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program in a fresh folder, for every end-to-end test."""
+"""The program in a new folder, for every end-to-end test."""
 import ctypes
 import os
 
@@ -26,17 +26,17 @@ def semel(tmp_path):
 
 @pytest.fixture
 def disk_of(tmp_path):
-    """Makes a file system of so many megabytes, in the folder `disk` of the test's own."""
-    place, libc = tmp_path / "disk", ctypes.CDLL(None, use_errno=True)
+    """Mounts a file system of the given size on the folder `disk` of the test."""
+    mount_point, libc = tmp_path / "disk", ctypes.CDLL(None, use_errno=True)
 
     def make(megabytes):
         if os.geteuid() != 0:
             pytest.skip("a small file system can only be made by root")
-        place.mkdir()
-        if libc.mount(b"tmpfs", os.fsencode(place), b"tmpfs", 0, f"size={megabytes}m".encode()) != 0:
+        mount_point.mkdir()
+        if libc.mount(b"tmpfs", os.fsencode(mount_point), b"tmpfs", 0, f"size={megabytes}m".encode()) != 0:
             pytest.skip(f"a small file system cannot be made here: {os.strerror(ctypes.get_errno())}")
-        return place
+        return mount_point
 
     yield make
-    if place.exists():
-        libc.umount2(os.fsencode(place), 2)
+    if mount_point.exists():
+        libc.umount2(os.fsencode(mount_point), 2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The admin server at work, and how the tests ask it."""
+"""A running admin server, and the requests that tests send to it."""
 import json
 import socket
 import urllib.error
@@ -37,7 +37,7 @@ class Server:
         return problem["type"].removeprefix("/problems/")
 
     def raw(self, data, timeout=60, finished=False):
-        """What comes back for these bytes, until the server closes or is silent. finished: nothing more will be said."""
+        """The response to these bytes, until the server closes or the time-out. finished: shuts down the sending side."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=timeout) as connection:
             answer = b""
             try:
@@ -46,6 +46,6 @@ class Server:
                     connection.shutdown(socket.SHUT_WR)
                 while part := connection.recv(65536):
                     answer += part
-            except OSError:  # closed before all was said, perhaps before we stopped talking
+            except OSError:  # the time-out, or closed, perhaps before all was sent
                 pass
             return answer

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps that the tests of dead letters, replay and proof share: orders with a word each, and a
-handler that writes the words down and rejects the word "bad" until it is mended."""
+"""Steps that the tests of dead letters, replay and verify share: orders with a word each, and a
+handler that stores the words and rejects the word "bad" until `mend` is called."""
 import json
 
-from mix import SERIAL, refuse_no_more, refuse_when
+from mix import SERIAL, refuse_when, stop_refusing
 
 HANDLER = "INSERT INTO effect (scope, id, word) VALUES ('{scope}', :id, json_extract(:payload, '$.word'))"
 
@@ -14,7 +14,7 @@ def prepare(semel, database=None):
 
 
 def mend(semel):
-    semel.sql(refuse_no_more())
+    semel.sql(stop_refusing())
 
 
 def publish(semel, word, aggregate="1", *more):
@@ -38,7 +38,7 @@ def words(semel, scope="billing", database=None):
 
 
 def deliver(semel, *pairs, scope="billing", more=()):
-    """Publishes (word, aggregate) pairs, relays and consumes them; gives back their ids."""
+    """Publishes (word, aggregate) pairs, relays and consumes them; returns their ids."""
     ids = [publish(semel, word, aggregate) for word, aggregate in pairs]
     relay(semel)
     consume(semel, scope, *more)

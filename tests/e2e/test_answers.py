@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an answer of the admin server may cost, and whom it tells what."""
+"""What a response of the admin server may cost, and what each client may read."""
 import json
 import re
 import socket
@@ -35,50 +35,50 @@ def token_file(semel, *lines):
 # ---- health ---------------------------------------------------------------------------------------
 
 
-def test_probes_ask_the_store_nothing_and_tell_strangers_no_names(bare):
-    """The watch alone connects: a store that never answers keeps no probe waiting."""
-    came = []
+def test_probes_do_not_query_the_store_and_show_no_names_to_unknown_clients(bare):
+    """Only the health monitor connects: a store that never answers delays no probe."""
+    connections = []
     with socket.create_server(("127.0.0.1", 0), backlog=128) as silent:
 
         def accept():
             with pytest.raises(OSError):
                 while True:
-                    came.append(silent.accept()[0])
+                    connections.append(silent.accept()[0])
 
         listener = threading.Thread(target=accept)
         listener.start()
-        store = f"postgres://somebody@127.0.0.1:{silent.getsockname()[1]}/somewhere"
+        store = f"postgres://user@127.0.0.1:{silent.getsockname()[1]}/name"
         server = Server(bare, "--token-file", token_file(bare, f"read {READER}"), env={"SEMEL_STORE": store})
-        told = []
-        askers = [threading.Thread(target=lambda: told.append(server.ask("/readyz"))) for _ in range(40)]
-        for asker in askers:
-            asker.start()
-        for asker in askers:
-            asker.join()
-        assert [(code, json.loads(text)) for code, _, text in told] == [(503, {"reasons": ["store"]})] * 40
+        responses = []
+        clients = [threading.Thread(target=lambda: responses.append(server.ask("/readyz"))) for _ in range(40)]
+        for client in clients:
+            client.start()
+        for client in clients:
+            client.join()
+        assert [(code, json.loads(text)) for code, _, text in responses] == [(503, {"reasons": ["store"]})] * 40
         assert "store" in json.loads(server.ask("/readyz", headers=bearer(READER))[2])["reasons"][0]
-        assert len(came) <= 2
+        assert len(connections) <= 2
         server.child.kill()  # it would wait for the store
         silent.shutdown(socket.SHUT_RDWR)
     listener.join()
 
 
-def test_why_it_is_red_is_told_in_full_to_those_with_a_token_only(shop):
+def test_the_full_reason_of_a_failed_probe_is_shown_only_with_a_token(shop):
     server = Server(shop, "--ready-stall", "300ms", "--token-file", token_file(shop, f"read {READER}"))
     publish(shop, "waiting")
-    wait_for(lambda: server.ask("/readyz")[0] == 503, what="red")
+    wait_for(lambda: server.ask("/readyz")[0] == 503, what="a failed probe")
     assert server.json("/readyz", status=503) == {"reasons": ["stalled"]}
-    assert server.json("/readyz", status=503, headers=bearer("nobody")) == {"reasons": ["stalled"]}
+    assert server.json("/readyz", status=503, headers=bearer("unknown")) == {"reasons": ["stalled"]}
     (reason,) = server.json("/readyz", status=503, headers=bearer(READER))["reasons"]
     assert reason.startswith("1 event waiting")
-    beside = spawn_with_metrics(shop, "consume", "--scope", "billing", "--topic", "order.events", "--print")  # without tokens
+    consumer = spawn_with_metrics(shop, "consume", "--scope", "billing", "--topic", "order.events", "--print")  # without tokens
     shop.sql("UPDATE semel_schema SET version = version - 100")
-    for one in (server, beside):
-        wait_for(lambda one=one: json.loads(one.ask("/readyz")[2]) == {"reasons": ["store"]}, what="the code of the store")
+    for one in (server, consumer):
+        wait_for(lambda one=one: json.loads(one.ask("/readyz")[2]) == {"reasons": ["store"]}, what="the reason store")
 
 
-def test_scrapes_that_come_together_share_one_look(bare):
-    """While one scrape waits for a broker that never answers, others get the last text, and workers are free."""
+def test_concurrent_scrapes_share_one_query(bare):
+    """While one scrape waits for a broker that never answers, others get the last text, and no worker is blocked."""
     bare.ok("init")
     with socket.create_server(("127.0.0.1", 0), backlog=128) as silent:
         server = Server(bare, env={"SEMEL_BROKER": f"amqp://127.0.0.1:{silent.getsockname()[1]}/"})
@@ -86,30 +86,30 @@ def test_scrapes_that_come_together_share_one_look(bare):
         bare.sql("INSERT INTO semel_subscription (scope, topics, since) VALUES ('billing', '[\"order.events\"]', '2026-01-01T00:00:00.000Z')")
         waits = socket.create_connection(("127.0.0.1", server.port), timeout=60)
         waits.sendall(f"GET /metrics HTTP/1.1\r\nHost: localhost:{server.port}\r\n\r\n".encode())
-        held = silent.accept()[0]  # from now on that scrape is at work
+        held = silent.accept()[0]  # from now on that scrape is in progress
         for code, _, text in all_at_once(8, lambda: server.ask("/metrics")):
             assert code == 200 and "semel_dlq_pending 0" in text
         assert server.json("/api/admin/replays") == []
         silent.settimeout(0)
         with pytest.raises(BlockingIOError):
-            silent.accept()  # nobody else has asked the broker
+            silent.accept()  # no other scrape has queried the broker
         server.child.kill()  # it would wait for the broker
         held.close(), waits.close()
 
 
-def test_bodies_that_never_end_are_bounded_in_all(shop):
+def test_bodies_that_never_end_are_bounded_in_total(shop):
     server = Server(shop)
     head = f"POST /api/admin/replays HTTP/1.1\r\nHost: localhost:{server.port}\r\nContent-Length: {MIB}\r\n\r\n".encode()
     unfinished = [socket.create_connection(("127.0.0.1", server.port), timeout=60) for _ in range(16)]
     for connection in unfinished:
         connection.sendall(head + b"x" * (MIB - 1))
-    wait_for(lambda: server.ask("/api/admin/replays", "POST", body=b"x" * MIB)[0] == 503, what="no room for one more")
+    wait_for(lambda: server.ask("/api/admin/replays", "POST", body=b"x" * MIB)[0] == 503, what="the refusal of one more body")
     for connection in unfinished:
         connection.close()
-    wait_for(lambda: server.ask("/api/admin/replays", "POST", body=b"x" * MIB)[0] == 400, what="room again")
+    wait_for(lambda: server.ask("/api/admin/replays", "POST", body=b"x" * MIB)[0] == 400, what="the end of that refusal")
 
 
-CONSTANTS = {  # rows of the page: the constants that stand in them, and their units
+CONSTANTS = {  # rows of the page: their constants, with the units
     "requests over one connection": [("http.c", "REQUESTS_MAX", 1)],
     "requests that wait for a worker": [("http.c", "WAITING_MAX", 1)],
     "streams": [("streams.h", "SEMEL_STREAMS_MAX", 1)],
@@ -117,14 +117,14 @@ CONSTANTS = {  # rows of the page: the constants that stand in them, and their u
     "body of a request": [("http.h", "SEMEL_HTTP_BODY_MAX", 1024 * 1024)],
     "time of a request": [("admin.c", "REQUEST_MS", 1000)],
     "time between two requests": [("http.c", "IDLE_MS", 1000)],
-    "an answer or a stream that the client does not take": [("http.c", "STALL_MS", 1000), ("http.c", "RESPONSE_MS", 1000)],
-    "answers in memory while they are sent": [("http.c", "RESPONSE_BYTES_MAX", 1024 * 1024)],
+    "a response or a stream that the client does not read": [("http.c", "STALL_MS", 1000), ("http.c", "RESPONSE_MS", 1000)],
+    "responses in memory while they are sent": [("http.c", "RESPONSE_BYTES_MAX", 1024 * 1024)],
     "entries of a list": [("dead_letters.c", "LIMIT_MAX", 1)],
     "bytes of a list": [("context.h", "SEMEL_RESPONSE_MAX", 1024 * 1024)],
-    "what `/readyz` costs the store": [("health.c", "CHECK_OLD_MS", 1000)],
-    "scrapes of `/metrics` at work": [("metrics.c", "LAST_TEXT_MS", 1000)],
+    "reads of the store by `/readyz`": [("health.c", "CHECK_OLD_MS", 1000)],
+    "concurrent scrapes of `/metrics`": [("metrics.c", "LAST_TEXT_MS", 1000)],
     "replay jobs": [("replays.h", "SEMEL_REPLAY_RUNS_AT_ONCE", 1), ("replays.h", "SEMEL_REPLAY_RUNS_MAX", 1)],
-    "what a replay is asked for": [("replays.h", "SEMEL_REPLAY_REQUEST_MAX", 1024)],
+    "request of a replay": [("replays.h", "SEMEL_REPLAY_REQUEST_MAX", 1024)],
     "headers and free texts of a dead letter in a list": [("../store/rules.h", "SEMEL_DEAD_BRIEF", 1)],
     "target and detail in the audit": [("../store/upkeep.h", "SEMEL_AUDIT_TEXT", 1)],
     "tokens": [("access.h", "SEMEL_TOKENS_MAX", 1), ("access.h", "SEMEL_TOKEN_MIN", 1)],
@@ -146,27 +146,27 @@ def test_the_bounds_on_the_page_are_those_of_the_code():
             assert re.search(rf"\b{bound // unit}\b", rows[row]), (row, name, bound // unit)
 
 
-# ---- who did what, and how it ended ---------------------------------------------------------------
+# ---- audit ----------------------------------------------------------------------------------------
 
 ANN, BOB = "ann-has-a-token-that-is-long-enough", "bob-has-a-token-that-is-long-enough"
 
 
 @pytest.mark.anywhere
 @pytest.mark.core
-def test_the_audit_tells_names_and_outcomes_also_of_what_was_refused_or_failed(shop):
+def test_the_audit_records_names_and_outcomes_also_of_refused_and_failed_requests(shop):
     server = Server(shop, "--token-file", token_file(shop, f"operate ann {ANN}", f"read bob {BOB}"))
     deliver(shop, ("bad", "1"), ("bad", "2"))
     first, second = server.json("/api/admin/dlq", headers=bearer(ANN))
     path = f"/api/admin/dlq/{first['dlqEntryId']}"
     server.json(f"{path}?reason={'r' * 9000}", "DELETE", headers=bearer(ANN))
     assert server.problem(409, f"{path}/replay", "POST", headers=bearer(ANN)) == "not-pending"
-    assert server.problem(404, "/api/admin/subscriptions/nobody/pause", "POST", headers=bearer(ANN)) == "not-found"
+    assert server.problem(404, "/api/admin/subscriptions/unknown/pause", "POST", headers=bearer(ANN)) == "not-found"
     server.json("/api/admin/dlq/discard", "POST", headers=bearer(ANN))
     code, headers, _ = server.ask("/api/admin/replays", "POST", headers=bearer(ANN), body=b'{"type": "none"}')
     assert code == 202
     wait_for(lambda: server.json(headers["Location"], headers=bearer(ANN))["state"] == "done", what="the end of the replay")
-    for _ in range(20):  # strangers, and those who may only read, leave no row
-        assert server.problem(401, f"{path}/replay", "POST", headers=bearer("nobody")) == "no-token"
+    for _ in range(20):  # requests without a valid token or the role leave no row
+        assert server.problem(401, f"{path}/replay", "POST", headers=bearer("unknown")) == "no-token"
         assert server.problem(403, f"{path}/replay", "POST", headers=bearer(BOB)) == "role"
     rows = server.json("/api/admin/audit", headers=bearer(BOB))[::-1]
     assert {row["who"] for row in rows} == {"ann"}
@@ -185,7 +185,7 @@ def test_the_audit_tells_names_and_outcomes_also_of_what_was_refused_or_failed(s
 
 
 @pytest.mark.only("sqlite")
-def test_what_cannot_be_written_down_leaves_the_rows_of_others_as_they_are(shop):
+def test_a_change_that_cannot_be_recorded_leaves_the_rows_of_others_unchanged(shop):
     server = Server(shop, "--token-file", token_file(shop, f"operate ann {ANN}", f"operate bob {BOB}"))
     deliver(shop, ("good", "1"))
     server.json("/api/admin/subscriptions/billing/pause", "POST", headers=bearer(ANN))
@@ -196,7 +196,7 @@ def test_what_cannot_be_written_down_leaves_the_rows_of_others_as_they_are(shop)
     assert [(row["who"], row["what"], row["outcome"]) for row in rows] == [("ann", "pause", "done")]
 
 
-def test_the_audit_tells_what_was_done_before_the_broker_was_away(shop):
+def test_the_audit_records_what_was_done_before_the_broker_was_unreachable(shop):
     deliver(shop, ("bad", "1"))
     server = Server(shop, env={"SEMEL_BROKER": "amqp://127.0.0.1:1/"})
     assert server.problem(503, "/api/admin/dlq/replay", "POST") == "outage"
@@ -222,11 +222,11 @@ def test_replay_jobs_are_bounded_in_number_and_in_what_is_asked_for(shop):
     assert server.problem(503, "/api/admin/replays", "POST", body=b'{"rate": 1}') == "busy"
 
 
-# ---- what an answer may weigh ---------------------------------------------------------------------
+# ---- size of a response --------------------------------------------------------------------------
 
 
-def bury(shop, count, payload, headers="{}", reason="no"):
-    """Dead letters by hand: ids that can be foretold, the oldest first."""
+def add_dead_letters(shop, count, payload, headers="{}", reason="no"):
+    """Inserts dead letters with predictable ids, the oldest first."""
     ids = [f"01930b5e-7c1a-7d10-8a3e-{number:012d}" for number in range(count)]
     rows = [(entry_id, entry_id, headers, payload, reason, f"2026-01-01T00:{number // 60:02d}:{number % 60:02d}.000Z")
             for number, entry_id in enumerate(ids)]
@@ -239,19 +239,19 @@ def bury(shop, count, payload, headers="{}", reason="no"):
 
 
 def peak(child):
-    """The most memory that it ever had, in MiB."""
+    """The peak of its resident memory, in MiB."""
     with open(f"/proc/{child.pid}/status") as status:
         return next(int(line.split()[1]) // 1024 for line in status if line.startswith("VmHWM"))
 
 
 def all_at_once(count, work):
-    told = []
-    askers = [threading.Thread(target=lambda: told.append(work())) for _ in range(count)]
-    for asker in askers:
-        asker.start()
-    for asker in askers:
-        asker.join()
-    return told
+    results = []
+    clients = [threading.Thread(target=lambda: results.append(work())) for _ in range(count)]
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join()
+    return results
 
 
 def next_of(headers):
@@ -262,7 +262,7 @@ def next_of(headers):
 @pytest.mark.anywhere
 @pytest.mark.core
 def test_lists_of_large_events_are_bounded_whatever_is_asked_for(shop):
-    ids = bury(shop, 30, json.dumps({"word": "x" * (4 * MIB)}))
+    ids = add_dead_letters(shop, 30, json.dumps({"word": "x" * (4 * MIB)}))
     server = Server(shop)
     before = peak(server.child)
     for code, _, text in all_at_once(4, lambda: server.ask("/api/admin/dlq?limit=30")):
@@ -280,8 +280,8 @@ def test_lists_of_large_events_are_bounded_whatever_is_asked_for(shop):
 
 @pytest.mark.slow
 @pytest.mark.anywhere
-def test_a_list_that_does_not_fit_ends_early_and_says_where_it_goes_on(shop):
-    ids = bury(shop, 500, "{}", headers=json.dumps({"note": "h" * 3900}), reason="ä\u0001" * 3000)  # 20 kB of JSON each
+def test_a_list_that_does_not_fit_ends_early_and_links_to_its_next_page(shop):
+    ids = add_dead_letters(shop, 500, "{}", headers=json.dumps({"note": "h" * 3900}), reason="ä\u0001" * 3000)  # 20 kB of JSON
     server = Server(shop)
     path, seen = "/api/admin/dlq?limit=1000&scope=billing&type=order.created.v1", []
     while path:
@@ -302,8 +302,8 @@ def test_a_list_that_does_not_fit_ends_early_and_says_where_it_goes_on(shop):
 
 
 @pytest.mark.anywhere
-def test_a_page_behind_an_entry_that_is_gone_is_no_end_of_the_list(shop):
-    ids = bury(shop, 4, "{}")
+def test_a_page_after_a_deleted_entry_is_not_the_end_of_the_list(shop):
+    ids = add_dead_letters(shop, 4, "{}")
     server = Server(shop)
     _, headers, _ = server.ask("/api/admin/dlq?limit=2")
     shop.sql("DELETE FROM semel_dead_letter WHERE entry_id = ?", ids[1])  # as prune does
@@ -312,11 +312,11 @@ def test_a_page_behind_an_entry_that_is_gone_is_no_end_of_the_list(shop):
 
 
 def test_a_list_hides_the_reason_of_an_event_that_it_does_not_read(shop):
-    """What is hidden in a payload is known only to who reads it, and a list does not read large ones."""
+    """What to hide is known only after reading the payload, and a list does not read large payloads."""
     config = shop.folder / "semel.yaml"
     config.write_text(json.dumps({"admin": {"listen": "127.0.0.1:0", "redact": ["$.card"]}}))
     payload = {"card": "4111-1111-1111-1111", "filler": "x" * 100000}
-    (large,) = bury(shop, 1, json.dumps(payload), reason="no money")
+    (large,) = add_dead_letters(shop, 1, json.dumps(payload), reason="no money")
     server = Server(shop, env={"SEMEL_CONFIG": str(config)})
     (entry,) = server.json("/api/admin/dlq")
     assert entry["failureReason"] == "[hidden]" and entry["payloadSize"] > 100000

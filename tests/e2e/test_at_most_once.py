@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""At most once: a crash may cost the effect, never a second run, and never the way of the others."""
+"""At most once: a crash may lose an effect; it never causes a second run, and never blocks other events."""
 import socket
 
 import pytest
@@ -38,7 +38,7 @@ def ran(shop, kind):
 
 @pytest.mark.parametrize("kind", ["sql", "exec"])
 @pytest.mark.parametrize("point", ["consume.after-claim", "consume.after-effect", "consume.after-commit", "consume.after-ack"])
-def test_a_replayed_head_that_is_lost_in_a_crash_lets_its_followers_go(shop, kind, point):
+def test_a_replayed_head_that_is_lost_in_a_crash_releases_its_followers(shop, kind, point):
     ids = [publish(shop, word) for word in ("bad", "second", "third")]
     relay(shop)
     assert run(shop, kind).returncode == 0

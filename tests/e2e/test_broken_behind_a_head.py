@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A broken event behind a dead one waits its turn; it does not become the head of its aggregate."""
+"""A broken event behind a dead letter waits for it; it does not become the head of its aggregate."""
 import pytest
 import story
 
@@ -23,7 +23,7 @@ def test_a_broken_event_waits_behind_the_dead_letter_of_its_aggregate(semel):
     story.consume(semel)
     assert story.words(semel) == ["bad"]
     (broken,) = semel.json("dlq", "list", "--status", "PENDING")
-    assert "payload is not what its content type" in broken["failureReason"]
+    assert "payload does not match its content type" in broken["failureReason"]
 
     semel.ok("dlq", "discard", broken["dlqEntryId"])
     story.consume(semel)

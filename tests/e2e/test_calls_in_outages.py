@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls go on while the store or the broker is locked or away: each is made once, and its outcome is concluded when they are
-back. Nobody is asked to look at what is not in doubt."""
+"""Calls continue while the store or the broker is locked or unreachable: each is made once, and is settled when they are
+back. Only a call in doubt becomes a dead letter."""
 import contextlib
 import re
 import sqlite3
@@ -15,7 +15,7 @@ from story import prepare, publish, relay
 
 pytestmark = pytest.mark.anywhere
 
-PROMISES = {
+GUARANTEES = {
     "same-tx": ("--claim", "same-tx"),
     "separate": ("--claim", "separate"),
     "at-most-once": ("--guarantee", "at-most-once"),
@@ -25,7 +25,7 @@ PROGRAM = "echo $SEMEL_EVENT_ID >> begun; while ! [ -e go ]; do sleep 0.05; done
 
 
 class Lock:
-    """Somebody else writes to a SQLite file, and takes long."""
+    """Another process holds the write lock of a SQLite file for long."""
 
     def __init__(self, shop, name):
         self.path = {"store": shop.store, "broker": shop.broker}[name]
@@ -43,18 +43,18 @@ class Lock:
 
 
 class Cut:
-    """Every connection to a server is cut, and no new one comes about."""
+    """Every connection to a server is closed, and new ones are refused."""
 
     def __init__(self, shop, name):
-        told = mix.servers().endpoints
-        port = told["postgres"].rpartition(":")[2] if name == "store" else told["rabbitmq"]["port"]
+        endpoints = mix.servers().endpoints
+        port = endpoints["postgres"].rpartition(":")[2] if name == "store" else endpoints["rabbitmq"]["port"]
         self.proxy = Proxy(("127.0.0.1", int(port)))
-        place = f"127.0.0.1:{self.proxy.port}"
+        address = f"127.0.0.1:{self.proxy.port}"
         if name == "store":
-            self.env = {"SEMEL_STORE": mix.servers().postgres_url(shop.store.rpartition("/")[2], address=place, sslmode="disable")}
+            self.env = {"SEMEL_STORE": mix.servers().postgres_url(shop.store.rpartition("/")[2], address=address, sslmode="disable")}
         else:
             url = shop.environment()["SEMEL_BROKER"]
-            self.env = {"SEMEL_BROKER": re.sub(r"@[^/]*", f"@{place}", url)}
+            self.env = {"SEMEL_BROKER": re.sub(r"@[^/]*", f"@{address}", url)}
 
     def begin(self):
         self.proxy.refusing = True
@@ -71,7 +71,7 @@ class Cut:
 def outage_of(shop, name):
     kind = mix.STORE if name == "store" else mix.BROKER
     if kind not in ("sqlite", "local", "postgres", "rabbitmq"):
-        pytest.skip("nothing can be put between")
+        pytest.skip("no outage of this server can be simulated")
     outage = (Lock if kind in ("sqlite", "local") else Cut)(shop, name)
     try:
         yield outage
@@ -90,11 +90,11 @@ def shop(semel):
 
 
 class Consumer:
-    def __init__(self, shop, promise, env, *more):
+    def __init__(self, shop, guarantee, env, *more):
         self.shop, self.log = shop, shop.folder / "consumer.log"
         with open(self.log, "w") as log:
             self.child = shop.spawn("consume", "--scope", "billing", "--topic", "order.events", "--exec", PROGRAM, "--concurrency",
-                                    str(CALLS), "--handler-timeout", "1h", *PROMISES[promise], "--drain", *more, env=env, stderr=log)
+                                    str(CALLS), "--handler-timeout", "1h", *GUARANTEES[guarantee], "--drain", *more, env=env, stderr=log)
         self.wait_for("begun")
 
     def lines(self, name):
@@ -104,17 +104,17 @@ class Consumer:
     def wait_for(self, name):
         wait_for(lambda: len(self.lines(name)) == CALLS, what=f"all calls, {name}")
 
-    def wait_for_trouble(self, more):
-        before = self.troubles()
-        wait_for(lambda: self.troubles() >= before + more, what="a consumer that retries")
+    def wait_for_retries(self, more):
+        before = self.retries()
+        wait_for(lambda: self.retries() >= before + more, what="another retry")
 
-    def troubles(self):
+    def retries(self):
         return self.log.read_text().count("consuming failed, retrying")
 
     def let_calls_end(self):
         (self.shop.folder / "go").touch()
 
-    def ends_well(self):
+    def check_all_are_settled(self):
         assert self.child.wait(120) == 0, self.log.read_text()
         assert self.shop.json("dlq", "list") == []
         assert set(Counter(self.lines("begun")).values()) == {1}, "each call once"
@@ -125,44 +125,44 @@ class Consumer:
 
 @pytest.mark.slow
 @pytest.mark.core
-@pytest.mark.parametrize("promise", PROMISES)
+@pytest.mark.parametrize("guarantee", GUARANTEES)
 @pytest.mark.parametrize("name", ["store", "broker"])
-def test_calls_that_end_during_an_outage_are_concluded_after_it(shop, name, promise):
+def test_calls_that_end_during_an_outage_are_settled_after_it(shop, name, guarantee):
     with outage_of(shop, name) as outage:
-        consumer = Consumer(shop, promise, outage.env)
+        consumer = Consumer(shop, guarantee, outage.env)
         outage.begin()
         if name == "store":
-            consumer.wait_for_trouble(1)
+            consumer.wait_for_retries(1)
         consumer.let_calls_end()
         consumer.wait_for("ended")
-        consumer.wait_for_trouble(2)
+        consumer.wait_for_retries(2)
         outage.end()
-        consumer.ends_well()
+        consumer.check_all_are_settled()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("promise", PROMISES)
+@pytest.mark.parametrize("guarantee", GUARANTEES)
 @pytest.mark.parametrize("name", ["store", "broker"])
-def test_calls_that_outlive_an_outage_are_concluded_when_they_end(shop, name, promise):
+def test_calls_that_outlive_an_outage_are_settled_when_they_end(shop, name, guarantee):
     with outage_of(shop, name) as outage:
-        consumer = Consumer(shop, promise, outage.env)
+        consumer = Consumer(shop, guarantee, outage.env)
         outage.begin()
         if name == "store" or mix.BROKER != "local":
-            consumer.wait_for_trouble(2)
+            consumer.wait_for_retries(2)
         outage.end()
         consumer.let_calls_end()
-        consumer.ends_well()
+        consumer.check_all_are_settled()
 
 
-@pytest.mark.parametrize("promise", PROMISES)
-def test_a_call_that_is_broken_off_by_a_stop_is_repeated_or_in_doubt(shop, promise):
-    consumer = Consumer(shop, promise, {}, "--grace", "1s")
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_call_that_is_interrupted_by_a_stop_is_repeated_or_in_doubt(shop, guarantee):
+    consumer = Consumer(shop, guarantee, {}, "--grace", "1s")
     assert shop.stop(consumer.child) == 75
     letters = shop.json("dlq", "list")
-    if promise == "same-tx":
+    if guarantee == "same-tx":
         assert letters == []
         consumer.let_calls_end()
-        shop.ok("consume", "--scope", "billing", "--topic", "order.events", "--exec", PROGRAM, *PROMISES[promise], "--drain")
+        shop.ok("consume", "--scope", "billing", "--topic", "order.events", "--exec", PROGRAM, *GUARANTEES[guarantee], "--drain")
         assert len(consumer.lines("ended")) == CALLS
     else:
         assert len(letters) == CALLS and all(letter["failureReason"].startswith("in doubt") for letter in letters)

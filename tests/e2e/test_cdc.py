@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The change stream as the relay's source, on a real PostgreSQL: order, repeats, one reader, and the slot guard."""
+"""The change stream as the relay's source, on a real PostgreSQL: order, repeats, one reader, and the slot monitor."""
 import json
 import re
 import signal
@@ -8,7 +8,7 @@ import threading
 import mix
 import pytest
 from program import wait_for
-from stream import PATIENCE, Outbox
+from stream import TIMEOUT_S, Outbox
 
 pytestmark = [pytest.mark.anywhere, pytest.mark.only("postgres")]
 
@@ -32,18 +32,18 @@ def test_rows_come_through_the_stream_and_are_marked(stream):
     assert "published 500 events" in done.stdout
     assert stream.waiting() == 0
     assert stream.arrived() == {"a": list(range(1, 501))}
-    wait_for(lambda: not stream.is_read(), PATIENCE, "the server knows that its reader is gone")
+    wait_for(lambda: not stream.is_read(), TIMEOUT_S, "the server knows that its reader is gone")
     assert stream.exists()
 
 
-def test_what_was_settled_is_confirmed_and_does_not_come_again(stream):
+def test_published_rows_are_confirmed_and_not_read_again(stream):
     stream.insert(200)
     stream.drain()
     assert "published 0 events" in stream.drain().stdout
     assert stream.arrived() == {"a": list(range(1, 201))}
 
 
-def test_rows_from_before_the_slot_are_polled_first(semel):
+def test_rows_older_than_the_slot_are_polled_first(semel):
     stream = Outbox(semel)
     stream.insert(100)
     stream.init()
@@ -53,14 +53,14 @@ def test_rows_from_before_the_slot_are_polled_first(semel):
     stream.drop()
 
 
-def test_a_rolled_back_event_is_never_seen_and_late_commits_are(stream):
+def test_a_rolled_back_event_is_never_published_and_late_commits_are(stream):
     relay = stream.start()
     stream.wait_until_read()
     late, lost = mix.connect(stream.semel.store), mix.connect(stream.semel.store)
     stream.insert(1, "late", 1, late)
     stream.insert(1, "lost", 1, lost)
     stream.insert(3, "early", 1)
-    wait_for(lambda: stream.semel.sql("SELECT count(*) FROM semel_outbox WHERE status = 'PUBLISHED'")[0][0] == 3, PATIENCE)
+    wait_for(lambda: stream.semel.sql("SELECT count(*) FROM semel_outbox WHERE status = 'PUBLISHED'")[0][0] == 3, TIMEOUT_S)
     lost.rollback()
     late.commit()
     stream.wait_until_published()
@@ -68,7 +68,7 @@ def test_a_rolled_back_event_is_never_seen_and_late_commits_are(stream):
     assert stream.arrived() == {"early": [1, 2, 3], "late": [1]}
 
 
-def test_many_writers_and_each_aggregate_in_its_order(stream):
+def test_each_aggregate_of_many_writers_keeps_its_order(stream):
     relay = stream.start()
     stream.wait_until_read()
 
@@ -95,7 +95,7 @@ def peak_kb(child):
 
 
 def test_a_large_transaction_is_never_held_in_memory(stream):
-    """48 MB in one transaction, of which 2 MB may be on the way."""
+    """48 MB in one transaction, of which 2 MB may be in flight."""
     relay = stream.start("--window-bytes", "2000000")
     stream.wait_until_read()
     stream.insert(400, size=12000)
@@ -111,7 +111,7 @@ def test_a_large_transaction_is_never_held_in_memory(stream):
 def test_a_relay_that_dies_repeats_its_window_at_most(stream, point):
     stream.insert(2000)
     relay = stream.start("--window", "500", lease="1s", env={"SEMEL_FAILPOINT": point})
-    assert relay.wait(PATIENCE) == -signal.SIGKILL
+    assert relay.wait(TIMEOUT_S) == -signal.SIGKILL
     stream.drain("--window", "500")
     numbers = stream.arrived()["a"]
     assert sorted(set(numbers)) == list(range(1, 2001))
@@ -124,7 +124,7 @@ def test_a_refused_event_is_overtaken_by_others_but_not_by_its_aggregate(stream)
     for number in range(1, 21):
         stream.insert(1, "a", number)
         stream.insert(1, "b", number)
-    stream.insert(60, "a", 21)  # and one by one, but not one at every look: that would take more than a minute
+    stream.insert(60, "a", 21)  # one by one, but not one per poll: that would take more than a minute
     stream.wait_until_published()
     assert stream.semel.stop(relay) == 0
     assert "broker refused event, retrying" in relay.log()
@@ -132,14 +132,14 @@ def test_a_refused_event_is_overtaken_by_others_but_not_by_its_aggregate(stream)
     assert stream.semel.sql("SELECT count(*) FROM semel_outbox_exception") == [(0,)]
 
 
-def test_a_dead_letter_that_is_replayed_comes_before_those_behind_it(stream):
+def test_a_replayed_dead_letter_is_published_before_the_events_behind_it(stream):
     relay = stream.start("--attempts", "1", env={"SEMEL_FAILPOINT": "relay.before-publish:error@1"})
     stream.wait_until_read()
     stream.insert(1)
-    wait_for(lambda: stream.semel.sql("SELECT status FROM semel_outbox") == [("FAILED",)], PATIENCE)
+    wait_for(lambda: stream.semel.sql("SELECT status FROM semel_outbox") == [("FAILED",)], TIMEOUT_S)
     stream.insert(5, first=2)
     stream.insert(5, "b")
-    wait_for(lambda: stream.semel.sql("SELECT count(*) FROM semel_outbox_exception") == [(6,)], PATIENCE)
+    wait_for(lambda: stream.semel.sql("SELECT count(*) FROM semel_outbox_exception") == [(6,)], TIMEOUT_S)
     stream.semel.ok("dlq", "replay", "--all")
     stream.wait_until_published()
     assert stream.semel.stop(relay) == 0
@@ -153,7 +153,10 @@ def test_a_second_relay_waits_and_takes_over(stream, number):
     second = stream.start(lease="1s")
     stream.insert(100)
     stream.wait_until_published()
-    first.send_signal(number)
+    if number == signal.SIGSTOP:
+        stream.semel.freeze(first)
+    else:
+        first.send_signal(number)
     stream.insert(100, first=101)
     stream.wait_until_published()
     if number == signal.SIGSTOP:
@@ -168,24 +171,24 @@ def test_a_second_relay_waits_and_takes_over(stream, number):
 
 
 @pytest.mark.core
-@pytest.mark.only("local")  # its log tells them
-def test_who_takes_over_knows_the_predecessors(stream):
+@pytest.mark.only("local")  # its log has the predecessors
+def test_a_relay_that_takes_over_knows_the_predecessors(stream):
     for first, marks in ((1, "off"), (4, "lazy")):
         stream.insert(3, "a", first)
         stream.insert(3, "b", first)
         stream.drain("--marks", marks)
     relay = stream.start(lease="1s", env={"SEMEL_FAILPOINT": "relay.after-confirm:kill@2"})
     stream.insert(3, "a", 7)
-    assert relay.wait(PATIENCE) == -signal.SIGKILL
+    assert relay.wait(TIMEOUT_S) == -signal.SIGKILL
     stream.insert(3, "b", 7)
     stream.drain()
-    said = stream.semel.sql("SELECT aggregate_id, id, previous FROM semel_log ORDER BY position", database=stream.semel.broker)
+    rows = stream.semel.sql("SELECT aggregate_id, id, previous FROM semel_log ORDER BY position", database=stream.semel.broker)
     for aggregate in ("a", "b"):
-        predecessors = {id: previous for name, id, previous in said if name == aggregate}
+        predecessors = {id: previous for name, id, previous in rows if name == aggregate}
         assert list(predecessors.values()) == [None, *predecessors][:9], aggregate
 
 
-def test_a_slot_that_is_dropped_under_the_relay_is_polled_around_and_made_anew(stream):
+def test_a_slot_that_is_dropped_under_the_relay_is_created_again_while_it_polls(stream):
     relay = stream.start()
     stream.wait_until_read()
     stream.insert(100)
@@ -193,8 +196,9 @@ def test_a_slot_that_is_dropped_under_the_relay_is_polled_around_and_made_anew(s
     stream.drop()
     stream.insert(100, first=101)
     stream.wait_until_published()
-    # Who makes a slot holds it, as a reader does, until every transaction of before has ended: only the log tells them apart.
-    wait_for(lambda: '"reading the change stream"' in relay.log().partition("created the replication slot")[2], PATIENCE, "the new slot is read")
+    # While it is created, a slot is as active as one that is read, until every earlier transaction has ended: only the log
+    # distinguishes them.
+    wait_for(lambda: '"reading the change stream"' in relay.log().partition("created the replication slot")[2], TIMEOUT_S, "the new slot is read")
     stream.insert(100, first=201)
     stream.wait_until_published()
     assert stream.semel.stop(relay) == 0
@@ -202,7 +206,7 @@ def test_a_slot_that_is_dropped_under_the_relay_is_polled_around_and_made_anew(s
     assert stream.arrived() == {"a": list(range(1, 301))}
 
 
-def test_a_slot_that_was_made_by_somebody_else_meanwhile_hides_nothing(stream):
+def test_a_slot_that_another_program_created_meanwhile_skips_no_events(stream):
     stream.insert(50)
     stream.drop()
     stream.semel.sql("SELECT pg_create_logical_replication_slot(?, 'pgoutput')", stream.slot)
@@ -212,7 +216,7 @@ def test_a_slot_that_was_made_by_somebody_else_meanwhile_hides_nothing(stream):
     assert stream.arrived() == {"a": list(range(1, 101))}
 
 
-def test_a_slot_over_its_budget_is_dropped_and_taken_up_again(stream):
+def test_a_slot_over_its_budget_is_dropped_and_created_again(stream):
     relay = stream.start("--slot-budget", "4000000", lease="1s", env={"SEMEL_FAILPOINT": "relay.before-publish:pause=5000@101"})
     stream.wait_until_read()
     stream.insert(100)
@@ -223,7 +227,7 @@ def test_a_slot_over_its_budget_is_dropped_and_taken_up_again(stream):
     writer.commit()
     writer.close()
     stream.insert(800, first=201)
-    wait_for(lambda: "dropped the replication slot" in relay.log(), PATIENCE, "the slot is dropped")
+    wait_for(lambda: "dropped the replication slot" in relay.log(), TIMEOUT_S, "the slot is dropped")
     stream.wait_until_published()
     stream.wait_until_read()
     assert stream.semel.stop(relay) == 0
@@ -239,20 +243,20 @@ def test_without_marks_the_low_marks_move_and_polling_repeats_nothing(stream):
     assert stream.arrived() == {"a": list(range(1, 101))}
 
 
-def test_another_history_of_the_database_is_noticed(stream):
+def test_another_history_of_the_database_is_detected(stream):
     stream.insert(50)
     stream.drain()
     stream.semel.sql("UPDATE semel_slot SET identity = '1/00000001'")
     stream.insert(50, first=51)
     relay = stream.start()
     stream.wait_until_published()
-    wait_for(lambda: "reading the change stream" in relay.log(), PATIENCE)
+    wait_for(lambda: "reading the change stream" in relay.log(), TIMEOUT_S)
     assert stream.semel.stop(relay) == 0
     assert "another history" in relay.log()
     assert stream.arrived() == {"a": list(range(1, 101))}
 
 
-def test_without_a_publication_the_relay_says_what_to_do_and_polls(semel):
+def test_without_a_publication_the_relay_logs_what_to_do_and_polls(semel):
     stream = Outbox(semel)
     stream.insert(10)
     done = stream.drain()
@@ -279,7 +283,7 @@ def test_outboxes_of_two_schemas_share_the_publication_and_nothing_else(stream):
         assert stream.arrived() == {"a": [1, 2, 3, *range(11, 16)]}
 
 
-def test_a_role_that_may_not_replicate_is_told_so_and_polls(stream):
+def test_a_role_that_may_not_replicate_is_reported_and_the_relay_polls(stream):
     stream.semel.sql("DO $$ BEGIN CREATE ROLE plain LOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$")
     stream.semel.sql("GRANT ALL ON ALL TABLES IN SCHEMA public TO plain; GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO plain")
     stream.insert(10)
@@ -289,7 +293,7 @@ def test_a_role_that_may_not_replicate_is_told_so_and_polls(stream):
     assert stream.waiting() == 0
 
 
-def test_topology_makes_what_the_stream_needs_and_tells_what_of_it_is_missing(semel):
+def test_topology_creates_what_the_stream_needs_and_reports_what_is_missing(semel):
     stream = Outbox(semel)
     check = ("topology", "check", "--cdc", "--slot", stream.slot)
     missing = semel.run(*check)
@@ -301,6 +305,6 @@ def test_topology_makes_what_the_stream_needs_and_tells_what_of_it_is_missing(se
     stream.drop()
     config = semel.folder / "relay.yaml"
     config.write_text(json.dumps({"relay": {"source": "cdc", "slot": stream.slot}}))
-    unmade = semel.run("--config", str(config), "topology", "check")
-    assert unmade.returncode == 1 and unmade.stdout.splitlines() == [
+    check = semel.run("--config", str(config), "topology", "check")
+    assert check.returncode == 1 and check.stdout.splitlines() == [
         f"replication slot {stream.slot} not found (run: semel topology apply --cdc)"]

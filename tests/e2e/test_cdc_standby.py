@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A PostgreSQL with a synchronous standby, both the tests' own: one may be cut off, and be promoted. Its oids are above 2^31,
-as those of an old database are."""
+"""A PostgreSQL with a synchronous standby, both servers of the tests: the standby can be disconnected and promoted. Oids are
+above 2^31, as in an old database."""
 import contextlib
 import threading
 
@@ -9,11 +9,11 @@ import pytest
 from sandbox import Sandbox
 from postgres_server import Postgres
 from program import Semel, wait_for
-from stream import PATIENCE, Outbox
+from stream import TIMEOUT_S, Outbox
 
 pytestmark = [pytest.mark.anywhere, pytest.mark.only("postgres")]
 
-LATE_OIDS = "3000000000"
+HIGH_OIDS = "3000000000"
 TOPIC = "order.events"
 
 
@@ -27,12 +27,12 @@ def sandbox():
 def primary(sandbox):
     server = Postgres(sandbox, "primary").create()
     server.stop()
-    sandbox.run([server.bin / "pg_resetwal", "-o", LATE_OIDS, server.data], "postgres")
+    sandbox.run([server.bin / "pg_resetwal", "-o", HIGH_OIDS, server.data], "postgres")
     return server.start()
 
 
 def outbox_at(folder, address, name, **parameters):
-    """A fresh outbox in a database that is there, at a server of our own."""
+    """A new outbox in an existing database of a server of the tests."""
     semel = Semel(folder)
     more = "".join(f"{'&' if number else '?'}{key}={value}" for number, (key, value) in enumerate(parameters.items()))
     semel.store = semel.backend.store = mix.Database(f"postgres://semel@{address}/{name}{more}")
@@ -64,28 +64,28 @@ def stream(primary, tmp_path):
 
 def test_a_commit_wakes_the_relay_also_where_oids_are_high(stream):
     assert stream.semel.sql("SELECT 'semel_outbox'::regclass::oid > 2147483648")[0][0]
-    with open(stream.semel.folder / "log", "w") as said:
-        relay = stream.semel.spawn("relay", "--source", "poll", "--poll", "10m", "--lease", "10m", stderr=said)
-    ringing = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objid = 1936026988 AND granted"
-    wait_for(lambda: stream.semel.sql(ringing), PATIENCE, "a relay that sleeps")
+    with open(stream.semel.folder / "log", "w") as log:
+        relay = stream.semel.spawn("relay", "--source", "poll", "--poll", "10m", "--lease", "10m", stderr=log)
+    armed = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objid = 1936026988 AND granted"
+    wait_for(lambda: stream.semel.sql(armed), TIMEOUT_S, "the armed wakeup")
     stream.insert(1)
-    wait_for(lambda: at_broker(stream), PATIENCE, "the event")
+    wait_for(lambda: at_broker(stream), TIMEOUT_S, "the event")
     assert stream.semel.stop(relay) == 0
     assert "cannot set up the wakeup" not in (stream.semel.folder / "log").read_text()
 
 
 def test_without_marks_a_crash_of_the_server_repeats_no_more_than_the_window(stream, primary):
-    """The slot is set back to what the server last wrote of it; what was remembered with the low marks is durable."""
+    """A crash resets the slot to what the server last wrote of it; the position that is stored with the low marks is durable."""
     relay = stream.start("--marks", "off", "--window", "500")
     stream.wait_until_read()
     stream.insert(1500)
-    wait_for(lambda: len(stream.semel.backend.log()) == 1500, PATIENCE, "the events")
+    wait_for(lambda: len(stream.semel.backend.log()) == 1500, TIMEOUT_S, "the events")
     ((end,),) = stream.semel.sql("SELECT pg_current_wal_insert_lsn()::text")
-    wait_for(lambda: stream.semel.sql(f"SELECT position >= '{end}' FROM semel_slot")[0][0], PATIENCE, "all of it is settled")
+    wait_for(lambda: stream.semel.sql(f"SELECT position >= '{end}' FROM semel_slot")[0][0], TIMEOUT_S, "all of it is settled")
     primary.kill()
     primary.start()
     stream.insert(1, first=1501)
-    wait_for(lambda: stream.semel.backend.log()[-1][2] in ("1501", b"1501"), PATIENCE, "one more")
+    wait_for(lambda: stream.semel.backend.log()[-1][2] in ("1501", b"1501"), TIMEOUT_S, "one more")
     assert stream.semel.stop(relay) == 0
     assert len(stream.semel.backend.log()) <= 1501 + 500
 
@@ -100,17 +100,17 @@ class Pair:
         self.primary, self.standby = primary, primary.standby()
         self.address = f"127.0.0.1:{primary.port},127.0.0.1:{self.standby.port}"
 
-    def cut(self):
-        """Nothing reaches the standby any more."""
-        self.place = self.standby.psql("SHOW primary_conninfo")
+    def disconnect(self):
+        """Stops the replication to the standby."""
+        self.conninfo = self.standby.psql("SHOW primary_conninfo")
         self.standby.set("primary_conninfo", None)
         self.standby.psql("ALTER SYSTEM SET primary_conninfo = ''")
         self.standby.psql("SELECT pg_reload_conf()")
         wait_for(lambda: self.primary.psql("SELECT count(*) FROM pg_stat_replication WHERE application_name = 'standby'") == "0",
-                 PATIENCE, "the standby is cut off")
+                 TIMEOUT_S, "the end of the replication")
 
-    def mend(self):
-        quoted = self.place.replace("'", "''")
+    def reconnect(self):
+        quoted = self.conninfo.replace("'", "''")
         self.standby.psql(f"ALTER SYSTEM SET primary_conninfo = '{quoted}'")
         self.standby.psql("SELECT pg_reload_conf()")
 
@@ -144,9 +144,9 @@ class Writer(threading.Thread):
             self.committed = True
 
 
-def waits(relay, times):
-    """So often it has said that a commit waits."""
-    wait_for(lambda: relay.log().count("waits for a synchronous standby") == times, PATIENCE, "a commit that waits is told")
+def wait_until_logged(relay, times):
+    """Until the relay has logged this many times that a commit waits."""
+    wait_for(lambda: relay.log().count("waits for a synchronous standby") == times, TIMEOUT_S, "the log of a commit that waits")
 
 
 def write_locally(stream, aggregate):
@@ -159,34 +159,34 @@ def write_locally(stream, aggregate):
 
 
 def test_an_event_is_published_when_its_commit_is_safe_and_never_when_it_is_lost(pair):
-    """What a standby has not confirmed is not at the broker: it may never have been, once the standby is promoted."""
+    """An event that the standby has not confirmed is not published: once the standby is promoted, it may not exist."""
     stream = pair.stream
     relay = stream.start()
     stream.wait_until_read()
     stream.insert(1, "first")
-    wait_for(lambda: at_broker(stream) == ["first"], PATIENCE, "an event that nobody waits for")
-    pair.cut()
+    wait_for(lambda: at_broker(stream) == ["first"], TIMEOUT_S, "the first event")
+    pair.disconnect()
     late = Writer(stream, "late")
     late.start()
-    waits(relay, 1)
+    wait_until_logged(relay, 1)
     write_locally(stream, "later")
     assert at_broker(stream) == ["first"] and not late.committed
-    wait_for(lambda: "commits wait for a synchronous standby" in stream.semel.run("doctor").stdout, PATIENCE, "doctor tells of it")
-    pair.mend()
-    wait_for(lambda: at_broker(stream) == ["first", "late", "later"], PATIENCE, "those that have waited")
-    late.join(PATIENCE)
+    wait_for(lambda: "commits wait for a synchronous standby" in stream.semel.run("doctor").stdout, TIMEOUT_S, "the report of doctor")
+    pair.reconnect()
+    wait_for(lambda: at_broker(stream) == ["first", "late", "later"], TIMEOUT_S, "the events that have waited")
+    late.join(TIMEOUT_S)
     assert late.committed
     stream.wait_until_published()
-    pair.cut()
+    pair.disconnect()
     ghost = Writer(stream, "ghost")
     ghost.start()
-    waits(relay, 2)
+    wait_until_logged(relay, 2)
     assert at_broker(stream) == ["first", "late", "later"]
     pair.primary.kill()
     pair.standby.promote()
-    ghost.join(PATIENCE)
+    ghost.join(TIMEOUT_S)
     stream.insert(1, "after")
-    wait_for(lambda: "after" in at_broker(stream), PATIENCE, "an event of the new primary")
+    wait_for(lambda: "after" in at_broker(stream), TIMEOUT_S, "an event of the new primary")
     stream.wait_until_published()
     assert not ghost.committed
     assert stream.semel.sql("SELECT aggregate_id FROM semel_outbox ORDER BY seq") == [("first",), ("late",), ("later",), ("after",)]

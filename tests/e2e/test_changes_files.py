@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of SQLite and the local broker, deleted, replaced or restored under relays and consumers that run."""
+"""The files of SQLite and the local broker, deleted, replaced or restored under running relays and consumers."""
 import json
 import os
 import shlex
@@ -22,11 +22,11 @@ def consumer(*more):
     return ("consume", "--scope", "billing", "--topic", "order.events", "--sql", HANDLER.format(scope="billing"), "--lease", "500ms", *more)
 
 
-def at_work(shop):
+def start_both(shop):
     relay = shop.spawn("relay", env={"SEMEL_LOG_LEVEL": "warn"})
     billing = shop.spawn(*consumer(), env={"SEMEL_LOG_LEVEL": "warn"})
     publish(shop, "hello", "0")
-    wait_for(lambda: "hello" in words(shop), what="both at work")
+    wait_for(lambda: "hello" in words(shop), what="the first effect")
     return relay, billing
 
 
@@ -35,7 +35,7 @@ def files_of(path):
 
 
 def replace(path, copy=None):
-    """As a person does it under running programs: with the backup, or with nothing."""
+    """As an operator does it under running processes: with the backup, or with nothing."""
     for file in files_of(path):
         file.unlink()
     if copy:
@@ -54,8 +54,8 @@ def verify(shop, code=0):
     return json.loads(done.stdout)
 
 
-def heal(shop):
-    """Types what verify prints for what is missing."""
+def apply_remedy(shop):
+    """Runs the command that verify prints for missing events."""
     (command,) = [each["command"] for each in verify(shop, 1)["advice"] if each["problem"] == "missing"]
     return shop.ok(*shlex.split(command)[1:])
 
@@ -66,15 +66,15 @@ def missing(shop):
 
 
 def stop(shop, *children):
-    """Gives back what they have said."""
+    """Returns their logs."""
     for child in children:
         assert shop.stop(child) == 0, shop.outputs()
     return [child.stderr.read() for child in children]
 
 
 @pytest.mark.parametrize("restored", [False, True], ids=["deleted", "restored"])
-def test_the_brokers_file_is_replaced_and_what_was_in_it_is_brought_back(shop, restored):
-    relay, billing = at_work(shop)
+def test_the_brokers_file_is_replaced_and_its_events_are_recovered(shop, restored):
+    relay, billing = start_both(shop)
     copy = backup(shop, shop.broker) if restored else None
     shop.freeze(billing)
     lost = publish(shop, "lost", "1")
@@ -82,17 +82,17 @@ def test_the_brokers_file_is_replaced_and_what_was_in_it_is_brought_back(shop, r
     replace(shop.broker, copy)
     publish(shop, "second", "2")
     billing.send_signal(signal.SIGCONT)
-    wait_for(lambda: "second" in words(shop), what="an event through the file that is there now")
-    assert all("was deleted or replaced" in said for said in stop(shop, relay, billing))
+    wait_for(lambda: "second" in words(shop), what="an event through the new file")
+    assert all("was deleted or replaced" in log for log in stop(shop, relay, billing))
     assert missing(shop) == [lost]
-    heal(shop)
+    apply_remedy(shop)
     shop.ok(*consumer("--drain"))
     assert words(shop) == ["hello", "second", "lost"]
     verify(shop)
 
 
 def test_the_store_is_restored_to_an_earlier_time_and_has_every_effect_once(shop):
-    relay, billing = at_work(shop)
+    relay, billing = start_both(shop)
     shop.freeze(billing)
     undone = publish(shop, "undone", "1")
     wait_for(lambda: shop.sql("SELECT 1 FROM semel_outbox WHERE id = ? AND status = 'PUBLISHED'", undone), what="its mark")
@@ -102,10 +102,10 @@ def test_the_store_is_restored_to_an_earlier_time_and_has_every_effect_once(shop
     replace(shop.store, copy)
     assert words(shop) == ["hello"]
     publish(shop, "second", "2")
-    wait_for(lambda: "second" in words(shop), what="an event of the file that is there now")
-    assert all("was deleted or replaced" in said for said in stop(shop, relay, billing))
+    wait_for(lambda: "second" in words(shop), what="an event of the restored file")
+    assert all("was deleted or replaced" in log for log in stop(shop, relay, billing))
     assert missing(shop) == [undone]
-    heal(shop)
+    apply_remedy(shop)
     shop.ok(*consumer("--drain"))
     assert sorted(words(shop)) == ["hello", "second", "undone"]
     verify(shop)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people change at RabbitMQ under relays and consumers that run: these recover by themselves, and what was lost at
-the broker is found by verify and brought back by the command that it prints."""
+"""Changes by operators at RabbitMQ under running relays and consumers: these recover by themselves; verify finds the events
+that were lost at the broker, and the command that it prints delivers them again."""
 import contextlib
 import json
 import shlex
@@ -44,7 +44,7 @@ def channel(shop):
 
 
 def quick(shop):
-    """Bindings are made again with every heartbeat."""
+    """Bindings are declared again at every heartbeat."""
     joint = "&" if "?" in shop.broker.url else "?"
     return {"SEMEL_BROKER": f"{shop.broker.url}{joint}heartbeat=1", "SEMEL_LOG_LEVEL": "warn"}
 
@@ -59,12 +59,12 @@ def published(shop, *pairs):
     return ids
 
 
-def at_work(shop, *more):
-    """A relay and a consumer that go on."""
+def start_both(shop, *more):
+    """A relay and a consumer, which keep running."""
     relay = shop.spawn("relay", *RETRIES[2:], "--attempts", "1000", env=quick(shop))
     billing = shop.spawn(*consumer(*more), env=quick(shop))
     publish(shop, "hello", "0")
-    wait_for(lambda: "hello" in words(shop), what="both at work")
+    wait_for(lambda: "hello" in words(shop), what="the first effect")
     return relay, billing
 
 
@@ -79,8 +79,8 @@ def advised(shop, problem):
     return [each["command"] for each in advice if each["problem"] == problem]
 
 
-def heal(shop, problem):
-    """Types what verify prints; the server counts a deleted queue for a moment longer."""
+def apply_remedy(shop, problem):
+    """Runs the command that verify prints; the server counts a deleted queue for a moment longer."""
     (command,) = wait_for(lambda: advised(shop, problem), what=f"advice on {problem} events")
     assert command in shop.run("verify").stdout
     return shop.ok(*shlex.split(command)[1:])
@@ -110,7 +110,7 @@ def test_a_longer_tier_of_earlier_settings_is_drained(shop):
     verify(shop)
 
 
-def test_a_tier_that_was_deleted_hides_none_that_is_longer(shop, channel):
+def test_a_deleted_tier_does_not_hide_longer_ones(shop, channel):
     published(shop, ("flaky", "1"))
     under_retry(shop, "4s")
     channel.queue_delete(f"{QUEUE}.retry.1")
@@ -125,20 +125,20 @@ def test_retries_of_a_tier_that_was_deleted_are_stuck_and_sent_again(shop, chann
     published(shop, ("flaky", "1"), ("second", "1"))
     under_retry(shop, "60s")
     channel.queue_delete(f"{QUEUE}.retry.7")
-    heal(shop, "stuck")
+    apply_remedy(shop, "stuck")
     shop.ok(*consumer("--drain"))
     assert words(shop) == ["flaky", "second"]
     verify(shop)
 
 
-def test_a_consumer_makes_a_tier_again_that_was_deleted_under_it(shop, channel):
-    relay, billing = at_work(shop, "--sql", fail_when(":attempt < 3 AND json_extract(:payload, '$.word') = 'flaky'"))
+def test_a_consumer_declares_a_deleted_tier_again(shop, channel):
+    relay, billing = start_both(shop, "--sql", fail_when(":attempt < 3 AND json_extract(:payload, '$.word') = 'flaky'"))
     publish(shop, "flaky", "1")
     wait_for(lambda: "flaky" in words(shop))
     for tier in range(1, 8):
         channel.queue_delete(f"{QUEUE}.retry.{tier}")
     publish(shop, "flaky", "2")
-    wait_for(lambda: words(shop).count("flaky") == 2, what="a retry through a tier that was made anew")
+    wait_for(lambda: words(shop).count("flaky") == 2, what="a retry through a tier that was declared again")
     assert shop.stop(relay) == 0 and shop.stop(billing) == 0
     verify(shop)
 
@@ -146,17 +146,17 @@ def test_a_consumer_makes_a_tier_again_that_was_deleted_under_it(shop, channel):
 # ---- exchanges and bindings ---------------------------------------------------------------------
 
 
-def test_an_exchange_that_is_deleted_is_made_and_bound_again(shop, administrator):
-    relay, billing = at_work(shop)
+def test_a_deleted_exchange_is_declared_and_bound_again(shop, administrator):
+    relay, billing = start_both(shop)
     administrator.delete_exchange(shop.broker.name, TOPIC)
     publish(shop, "second", "1")
-    wait_for(lambda: "second" in words(shop), what="an event through the exchange that was made anew")
+    wait_for(lambda: "second" in words(shop), what="an event through the exchange that was declared again")
     assert shop.stop(relay) == 0 and shop.stop(billing) == 0
     verify(shop)
 
 
-def test_a_binding_that_is_removed_is_made_again_and_what_passed_by_is_brought_back(shop, administrator):
-    relay, billing = at_work(shop)
+def test_a_removed_binding_is_declared_again_and_missed_events_are_recovered(shop, administrator):
+    relay, billing = start_both(shop)
     shop.subscribe("audit")
     shop.freeze(billing)
     administrator.unbind(shop.broker.name, QUEUE, TOPIC)
@@ -168,7 +168,7 @@ def test_a_binding_that_is_removed_is_made_again_and_what_passed_by_is_brought_b
     wait_for(lambda: "second" in words(shop))
     assert shop.stop(relay) == 0 and shop.stop(billing) == 0
     assert missing(shop) == [lost]
-    heal(shop, "missing")
+    apply_remedy(shop, "missing")
     shop.ok(*consumer("--drain"))
     assert words(shop) == ["hello", "second", "lost"]
     verify(shop)
@@ -177,9 +177,9 @@ def test_a_binding_that_is_removed_is_made_again_and_what_passed_by_is_brought_b
 # ---- queues -------------------------------------------------------------------------------------
 
 
-@pytest.mark.unless("rabbitmq-stream", reason="a stream cannot be purged, and one that is made anew has its own test")
-@pytest.mark.parametrize("how", ["purged", "deleted", "made anew"])
-def test_what_was_in_a_queue_that_is_emptied_is_found_and_brought_back(shop, channel, how):
+@pytest.mark.unless("rabbitmq-stream", reason="a stream cannot be purged, and one that is declared again has its own test")
+@pytest.mark.parametrize("how", ["purged", "deleted", "declared again"])
+def test_events_of_an_emptied_queue_are_found_and_recovered(shop, channel, how):
     published(shop, ("first", "1"))
     shop.ok(*consumer("--drain"))
     lost = published(shop, ("second", "1"), ("third", "2"))
@@ -187,10 +187,10 @@ def test_what_was_in_a_queue_that_is_emptied_is_found_and_brought_back(shop, cha
         channel.queue_purge(QUEUE)
     else:
         channel.queue_delete(QUEUE)
-    if how == "made anew":
+    if how == "declared again":
         shop.subscribe("billing")
     assert missing(shop) == sorted(lost)
-    heal(shop, "missing")
+    apply_remedy(shop, "missing")
     shop.ok(*consumer("--drain"))
     assert sorted(words(shop)) == ["first", "second", "third"]
     verify(shop)
@@ -201,26 +201,26 @@ LOSING = {"max-length": '{<<"max-length">>, 2}, {<<"overflow">>, <<"drop-head">>
 
 @pytest.mark.unless("rabbitmq-stream", reason="a stream is shortened by other policies")
 @pytest.mark.parametrize("policy", LOSING)
-def test_what_a_policy_has_thrown_away_is_found_and_brought_back(shop, administrator, channel, policy):
+def test_events_that_a_policy_has_dropped_are_found_and_recovered(shop, administrator, channel, policy):
     shop.ok(*consumer("--drain"))
     administrator.set_policy(shop.broker.name, "losing", QUEUE, f"[{LOSING[policy]}]")
     ids = published(shop, *((str(number), str(number)) for number in range(6)))
     dropped = 4 if policy == "max-length" else 6
     wait_for(lambda: channel.queue_declare(f"{QUEUE}.parked", passive=True).method.message_count == dropped,
-             what="copies of what was thrown away")
+             what="copies of the dropped events")
     administrator.delete_policy(shop.broker.name, "losing")
     shop.ok(*consumer("--drain"))
     assert len(missing(shop)) == dropped and set(missing(shop)) <= set(ids)
-    heal(shop, "missing")
+    apply_remedy(shop, "missing")
     shop.ok(*consumer("--drain"))
     assert sorted(words(shop)) == [str(number) for number in range(6)]
     verify(shop)
 
 
 @pytest.mark.unless("rabbitmq-stream", reason="it is about queues")
-def test_a_queue_of_other_definitions_is_refused_and_told(shop, channel):
+def test_a_queue_with_another_definition_is_refused_and_reported(shop, channel):
     """As after an import of definitions."""
-    relay, billing = at_work(shop)
+    relay, billing = start_both(shop)
     shop.freeze(billing)
     channel.queue_delete(QUEUE)
     channel.exchange_delete(f"{QUEUE}.owner")
@@ -235,14 +235,14 @@ def test_a_queue_of_other_definitions_is_refused_and_told(shop, channel):
     channel.queue_delete(QUEUE)
     shop.subscribe("billing")
     assert missing(shop) == [kept]
-    heal(shop, "missing")
+    apply_remedy(shop, "missing")
     shop.ok(*consumer("--drain"))
     assert shop.stop(relay) == 0 and words(shop) == ["hello", "second"]
     verify(shop)
 
 
 def routed(shop, word, key):
-    """Where nobody takes it, it is a dead letter of the relay."""
+    """An event that no queue receives is a dead letter of the relay."""
     publish(shop, word, word, "--routing-key", key)
     shop.ok("relay", "--drain", "--attempts", "1")
 
@@ -255,7 +255,7 @@ def test_another_binding_is_added_and_the_one_before_it_stays_until_it_is_remove
     consume("--bind", "*.eu")
     routed(shop, "eu1", "order.eu")
     routed(shop, "us1", "order.us")
-    consume()  # wider: what was published before comes by a replay
+    consume()  # wider: what was published before needs a replay
     routed(shop, "us2", "order.us")
     consume()
     assert words(shop, "europe") == ["eu1", "us2"]
@@ -264,7 +264,7 @@ def test_another_binding_is_added_and_the_one_before_it_stays_until_it_is_remove
     shop.ok(*shlex.split(command)[1:])
     consume()
     assert words(shop, "europe") == ["eu1", "us2", "us1"]
-    consume("--bind", "*.eu")  # narrower: the wide binding stays until a person removes it
+    consume("--bind", "*.eu")  # narrower: the wide binding stays until an operator removes it
     routed(shop, "us3", "order.us")
     consume("--bind", "*.eu")
     administrator.unbind(shop.broker.name, f"europe.{TOPIC}", TOPIC)
@@ -275,11 +275,11 @@ def test_another_binding_is_added_and_the_one_before_it_stays_until_it_is_remove
     shop.ok("verify", "--scope", "europe")
 
 
-# ---- virtual hosts and rights -------------------------------------------------------------------
+# ---- virtual hosts and permissions --------------------------------------------------------------
 
 
-def test_a_virtual_host_that_is_deleted_is_told_and_all_of_it_is_brought_back(shop, administrator):
-    relay, billing = at_work(shop)
+def test_a_deleted_virtual_host_is_reported_and_all_events_are_recovered(shop, administrator):
+    relay, billing = start_both(shop)
     shop.freeze(billing)
     second = publish(shop, "second", "2")
     wait_for(lambda: shop.sql("SELECT 1 FROM semel_outbox WHERE id = ? AND status = 'PUBLISHED'", second), what="its confirmation")
@@ -292,13 +292,13 @@ def test_a_virtual_host_that_is_deleted_is_told_and_all_of_it_is_brought_back(sh
     administrator.add_vhost(shop.broker.name)
     shop.subscribe("billing")
     assert missing(shop) == [second]
-    heal(shop, "missing")
+    apply_remedy(shop, "missing")
     shop.ok("relay", "--drain", "--attempts", "1")
     shop.ok(*consumer("--drain"))
     assert words(shop) == ["hello", "second", "third"]
 
 
-def test_rights_that_are_taken_from_a_consumer_are_told_and_nothing_is_lost(shop, administrator):
+def test_permissions_revoked_from_a_consumer_are_reported_and_nothing_is_lost(shop, administrator):
     billing = shop.spawn(*consumer(), env=quick(shop))
     published(shop, ("first", "1"))
     wait_for(lambda: words(shop) == ["first"])
@@ -313,7 +313,7 @@ def test_rights_that_are_taken_from_a_consumer_are_told_and_nothing_is_lost(shop
     verify(shop)
 
 
-def test_rights_that_are_taken_from_a_relay_are_waited_for(shop, administrator):
+def test_a_relay_waits_for_revoked_permissions(shop, administrator):
     relay = shop.spawn("relay", "--attempts", "1000", *RETRIES[2:], env=quick(shop))
     published(shop, ("first", "1"))
     administrator.permit("guest", shop.broker.name, "^$", "^$", "^$")
@@ -329,11 +329,11 @@ def test_rights_that_are_taken_from_a_relay_are_waited_for(shop, administrator):
     assert words(shop) == ["first", "second"]
 
 
-def test_rights_to_make_bindings_that_are_taken_leave_a_consumer_at_work(shop, administrator):
-    relay, billing = at_work(shop)
+def test_a_consumer_whose_permission_to_bind_is_revoked_keeps_running(shop, administrator):
+    relay, billing = start_both(shop)
     administrator.permit("guest", shop.broker.name, "^$")
     publish(shop, "second", "1")
-    wait_for(lambda: "second" in words(shop), what="an event all the same")
+    wait_for(lambda: "second" in words(shop), what="another event")
     administrator.permit("guest", shop.broker.name)
     assert shop.stop(relay) == 0 and shop.stop(billing) == 0
     verify(shop)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of the relay that differ between two that run side by side, or change between two starts. Nothing is lost,
-overtaken or stranded; nothing is sent twice after an orderly stop."""
+"""Settings that differ between two relays at one store, or change between two starts. Nothing is lost, overtaken or left
+unpublished; nothing is sent twice after an orderly stop."""
 import json
 import re
 import time
@@ -10,7 +10,7 @@ import mix
 import pytest
 from program import wait_for
 from proxy import Proxy
-from stream import PATIENCE, Outbox
+from stream import TIMEOUT_S, Outbox
 
 pytestmark = [pytest.mark.anywhere]
 
@@ -118,20 +118,20 @@ def test_a_refusal_is_marked_and_the_lanes_are_kept_while_the_broker_does_not_an
     try:
         semel.publish(aggregate="order:a")
         first = semel.spawn("relay", "--lease", "5s", "--grace", "11s", env=one)
-        wait_for(lambda: states(semel) == ["PUBLISHED"], what="a relay at work")
+        wait_for(lambda: states(semel) == ["PUBLISHED"], what="the first event")
         before = semel.sql(owners)
-        proxy.swallowing = True
+        proxy.dropping_answers = True
         lines = [json.dumps({"type": "t.v1", "aggregateType": "order", "aggregateId": aggregate, "payload": payload})
                  for aggregate, payload in (("b", 1), ("c", "x" * 300), ("d", 2))]
         semel.ok("publish", "--batch", input="\n".join(lines))
-        wait_for(lambda: states(semel) == ["PUBLISHED", "NEW", "FAILED", "NEW"], PATIENCE, "the refusal is marked")
+        wait_for(lambda: states(semel) == ["PUBLISHED", "NEW", "FAILED", "NEW"], TIMEOUT_S, "the refusal is marked")
         second = semel.spawn("relay", "--lease", "5s")  # it would take the lanes over if they were not renewed
         first.terminate()
         terminated = time.monotonic()
         wait_for(lambda: semel.sql(owners) != before, what="the end of the grace")
         assert time.monotonic() - terminated > 8, "later than leases that were not renewed, sooner than the grace"
         assert first.wait() == 75 and "grace" in first.stderr.read()
-        wait_for(lambda: states(semel) == ["PUBLISHED", "PUBLISHED", "FAILED", "PUBLISHED"], PATIENCE, "the other relay")
+        wait_for(lambda: states(semel) == ["PUBLISHED", "PUBLISHED", "FAILED", "PUBLISHED"], TIMEOUT_S, "the other relay")
         assert semel.stop(second) == 0
     finally:
         proxy.close()

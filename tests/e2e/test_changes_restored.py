@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A PostgreSQL database that is restored, renamed or loses a schema or a partition under relays and consumers that run."""
+"""A PostgreSQL database that is restored, renamed or loses a schema or a partition under running relays and consumers."""
 import json
 import shlex
 import signal
@@ -24,11 +24,11 @@ def consumer(*more):
             "--lease", "500ms", *more)
 
 
-def at_work(shop):
+def start_both(shop):
     relay = shop.spawn("relay", "--lease", "500ms", env={"SEMEL_LOG_LEVEL": "warn"})
     billing = shop.spawn(*consumer(), env={"SEMEL_LOG_LEVEL": "warn"})
     publish(shop, "hello", "0")
-    wait_for(lambda: "hello" in words(shop), what="both at work")
+    wait_for(lambda: "hello" in words(shop), what="the first effect")
     return relay, billing
 
 
@@ -38,8 +38,8 @@ def verify(shop, code=0):
     return json.loads(done.stdout)
 
 
-def heal(shop):
-    """Types what verify prints for what is missing."""
+def apply_remedy(shop):
+    """Runs the command that verify prints for missing events."""
     (command,) = [each["command"] for each in verify(shop, 1)["advice"] if each["problem"] == "missing"]
     return shop.ok(*shlex.split(command)[1:])
 
@@ -48,29 +48,29 @@ def name_of(shop):
     return shop.store.rpartition("/")[2].partition("?")[0]
 
 
-class Shut:
-    """Nobody is in the database, or comes in, meanwhile."""
+class NoConnections:
+    """Closes the connections of the database, and refuses new ones meanwhile."""
 
     def __init__(self, name):
         self.name = name
 
     def __enter__(self):
-        mix.alone(f"ALTER DATABASE {self.name} ALLOW_CONNECTIONS false")
-        mix.alone(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{self.name}'")
-        wait_for(self.is_empty, what="an empty database")
+        mix.run_autocommit(f"ALTER DATABASE {self.name} ALLOW_CONNECTIONS false")
+        mix.run_autocommit(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{self.name}'")
+        wait_for(self.is_unused, what="a database without connections")
 
-    def is_empty(self):
+    def is_unused(self):
         import psycopg2
 
         try:
-            mix.alone(f"ALTER DATABASE {self.name} RENAME TO {self.name}_shut")
-            mix.alone(f"ALTER DATABASE {self.name}_shut RENAME TO {self.name}")
+            mix.run_autocommit(f"ALTER DATABASE {self.name} RENAME TO {self.name}_unused")
+            mix.run_autocommit(f"ALTER DATABASE {self.name}_unused RENAME TO {self.name}")
             return True
         except psycopg2.errors.ObjectInUse:
             return False
 
     def __exit__(self, *_):
-        mix.alone(f"ALTER DATABASE {self.name} ALLOW_CONNECTIONS true")
+        mix.run_autocommit(f"ALTER DATABASE {self.name} ALLOW_CONNECTIONS true")
 
 
 def is_published(shop, event):
@@ -84,28 +84,28 @@ def stop(shop, *children):
 
 def test_a_database_that_is_restored_to_an_earlier_time_has_every_effect_once(shop):
     name = name_of(shop)
-    relay, billing = at_work(shop)
+    relay, billing = start_both(shop)
     shop.freeze(billing)
     undone = publish(shop, "undone", "1")
     wait_for(lambda: is_published(shop, undone), what="its mark")
-    with Shut(name):
-        mix.alone(f"CREATE DATABASE {name}_backup TEMPLATE {name}")
+    with NoConnections(name):
+        mix.run_autocommit(f"CREATE DATABASE {name}_backup TEMPLATE {name}")
     billing.send_signal(signal.SIGCONT)
     wait_for(lambda: "undone" in words(shop), what="an effect")
     publish(shop, "gone", "1")  # with its business change, and its number
     wait_for(lambda: "gone" in words(shop), what="an effect")
-    with Shut(name):
-        mix.alone(f"ALTER DATABASE {name} RENAME TO {name}_old")
-        mix.alone(f"ALTER DATABASE {name}_backup RENAME TO {name}")
-    mix.alone(f"DROP DATABASE {name}_old")
+    with NoConnections(name):
+        mix.run_autocommit(f"ALTER DATABASE {name} RENAME TO {name}_old")
+        mix.run_autocommit(f"ALTER DATABASE {name}_backup RENAME TO {name}")
+    mix.run_autocommit(f"DROP DATABASE {name}_old")
     assert words(shop) == ["hello"]
     publish(shop, "second", "2")
     publish(shop, "third", "1")
-    wait_for(lambda: {"second", "third"} <= set(words(shop)), what="events with numbers that were there before")
+    wait_for(lambda: {"second", "third"} <= set(words(shop)), what="events whose numbers were used before")
     stop(shop, relay, billing)
     (scope,) = verify(shop, 1)["scopes"]
     assert scope["missingIds"] == [undone]
-    heal(shop)
+    apply_remedy(shop)
     shop.ok(*consumer("--drain"))
     assert sorted(words(shop)) == ["hello", "second", "third", "undone"]
     verify(shop)
@@ -113,11 +113,11 @@ def test_a_database_that_is_restored_to_an_earlier_time_has_every_effect_once(sh
 
 def test_a_database_that_is_renamed_is_waited_for(shop):
     name = name_of(shop)
-    relay, billing = at_work(shop)
-    with Shut(name):
-        mix.alone(f"ALTER DATABASE {name} RENAME TO {name}_old")
+    relay, billing = start_both(shop)
+    with NoConnections(name):
+        mix.run_autocommit(f"ALTER DATABASE {name} RENAME TO {name}_old")
         done = shop.run("doctor")
-        mix.alone(f"ALTER DATABASE {name}_old RENAME TO {name}")
+        mix.run_autocommit(f"ALTER DATABASE {name}_old RENAME TO {name}")
     assert done.returncode == 1 and "does not exist" in done.stdout
     publish(shop, "second", "0")
     wait_for(lambda: "second" in words(shop), what="an event")
@@ -125,8 +125,8 @@ def test_a_database_that_is_renamed_is_waited_for(shop):
     verify(shop)
 
 
-def test_a_schema_that_is_renamed_ends_who_needs_it_with_what_to_do(shop):
-    relay, billing = at_work(shop)
+def test_a_renamed_schema_ends_relay_and_consumer_with_the_remedy(shop):
+    relay, billing = start_both(shop)
     shop.sql("ALTER SCHEMA public RENAME TO elsewhere")
     for child in (relay, billing):
         assert child.wait(60) == 78
@@ -140,8 +140,8 @@ def test_a_schema_that_is_renamed_ends_who_needs_it_with_what_to_do(shop):
     verify(shop)
 
 
-def test_a_week_of_the_inbox_that_is_dropped_stops_nobody_and_the_one_for_all_others_is_asked_for(shop):
-    relay, billing = at_work(shop)
+def test_a_dropped_weekly_inbox_partition_stops_no_consumer_and_a_dropped_default_partition_is_reported(shop):
+    relay, billing = start_both(shop)
     tables = [name for (name,) in shop.sql("SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'semel_inbox'::regclass")]
     for name in tables:
         if name != "semel_inbox_other":
@@ -160,16 +160,16 @@ def test_a_week_of_the_inbox_that_is_dropped_stops_nobody_and_the_one_for_all_ot
 
 
 @pytest.mark.parametrize("micros", [0, 500, 600])
-def test_an_event_is_brought_back_whatever_part_of_a_millisecond_it_was_written_in(shop, micros):
-    """Its time is told in whole ones, and the command that verify prints begins there."""
+def test_an_event_is_recovered_whatever_the_microseconds_of_its_time(shop, micros):
+    """Its time is printed in whole milliseconds, and the command that verify prints starts there."""
     shop.ok(*consumer("--drain"))
     shop.sql("INSERT INTO semel_outbox (aggregate_type, aggregate_id, event_type, payload, created_at) VALUES"
              " ('order', '1', 'order.created.v1', '{\"word\": \"lost\"}', date_trunc('seconds', now()) - interval '1 hour'"
              " + ? * interval '1 microsecond')", 5000 + micros)
-    ((lost,),) = shop.sql("UPDATE semel_outbox SET status = 'PUBLISHED' RETURNING id")  # and it never was
+    ((lost,),) = shop.sql("UPDATE semel_outbox SET status = 'PUBLISHED' RETURNING id")  # but it was never published
     (scope,) = verify(shop, 1)["scopes"]
     assert scope["missingIds"] == [lost]
-    heal(shop)
+    apply_remedy(shop)
     shop.ok(*consumer("--drain"))
     assert words(shop) == ["lost"]
     verify(shop)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Settings of a subscription that change between two starts, with events in every state at that moment. Nothing is lost,
-doubled, stranded or overtaken, or the change is refused with what to do first; and verify tells the truth meanwhile."""
+processed twice, left unread or overtaken, or the change is refused with what to do first; verify is correct meanwhile."""
 import json
 import os
 import signal
@@ -58,7 +58,7 @@ def fail_for_now(shop, *more):
 
 
 def killed_in_a_call(shop, *more):
-    """Its claim stays, and nobody knows whether the call was made."""
+    """Its claim stays, and it is unknown whether the call was made."""
     child = shop.spawn(*caller("cat > in-call; exec sleep 100", *more))
     wait_for(lambda: shop.sql("SELECT 1 FROM semel_inbox WHERE status = 'CLAIMED'"), what="a claim")
     os.killpg(child.pid, signal.SIGKILL)
@@ -112,10 +112,10 @@ def test_a_total_order_waits_for_what_aggregates_hold(shop):
 
 @pytest.mark.slow
 @ONE_PARTITION
-def test_a_consumer_of_another_order_that_stands_by_does_not_overtake_what_it_inherits(shop):
+def test_a_standby_consumer_of_another_order_does_not_overtake_held_events(shop):
     standby = shop.spawn(*consumer(*QUICK))
     wait_for(lambda: shop.sql("SELECT 1 FROM semel_consumer"), what="a consumer")
-    standby.send_signal(signal.SIGSTOP)
+    shop.freeze(standby)
     shop.backend.broker.expire_consumers()
     published(shop, ("flaky", "a"), ("a2", "a"))
     fail_for_now(shop, *TOTAL, "--lease", "500ms")
@@ -126,7 +126,7 @@ def test_a_consumer_of_another_order_that_stands_by_does_not_overtake_what_it_in
     assert words(shop) == ["flaky", "a2"]
 
 
-def test_strict_and_plain_order_of_aggregates_take_turns(shop):
+def test_strict_and_aggregate_order_may_alternate(shop):
     published(shop, ("bad", "a"), ("a2", "a"), ("flaky", "b"), ("b2", "b"))
     fail_for_now(shop, "--order", "strict")
     published(shop, ("a3", "a"), ("b3", "b"))
@@ -144,7 +144,7 @@ def test_strict_and_plain_order_of_aggregates_take_turns(shop):
 
 @pytest.mark.parametrize("how, runs", [
     ("--guarantee at-most-once", False), ("--claim separate", False), ("--guarantee at-least-once", True), ("", True)])
-def test_a_call_of_a_dead_consumer_is_repeated_only_where_the_new_promise_allows_it(shop, how, runs):
+def test_a_call_of_a_dead_consumer_is_repeated_only_where_the_new_guarantee_allows_it(shop, how, runs):
     published(shop, ("first", "a"), ("second", "a"))
     killed_in_a_call(shop)
     published(shop, ("third", "b"))
@@ -162,7 +162,7 @@ def test_a_call_of_a_dead_consumer_is_repeated_only_where_the_new_promise_allows
 
 
 @pytest.mark.parametrize("how, runs", [("", True), ("--claim separate", False)])
-def test_statements_take_over_what_a_program_has_left(shop, how, runs):
+def test_statements_take_over_the_claims_that_a_program_has_left(shop, how, runs):
     published(shop, ("first", "a"))
     killed_in_a_call(shop)
     published(shop, ("second", "b"))
@@ -253,7 +253,7 @@ def test_consumers_of_other_settings_share_a_scope_and_every_effect_is_there_onc
 
 
 @pytest.mark.core
-def test_an_event_under_retry_of_a_topic_that_is_read_no_more_is_told_and_read_again(shop):
+def test_an_event_under_retry_of_a_topic_that_is_no_longer_read_is_reported_and_read_again(shop):
     shop.subscribe("billing", topic="payment.events")
     both = ("--topic", "payment.events")
     drain(shop, *both)
@@ -270,7 +270,7 @@ def test_an_event_under_retry_of_a_topic_that_is_read_no_more_is_told_and_read_a
     verify(shop)
 
 
-def test_a_scope_that_was_renamed_is_told_as_one_that_nobody_consumes(shop):
+def test_a_renamed_scope_is_reported_as_one_without_a_consumer(shop):
     published(shop, ("first", "a"))
     drain(shop)
     published(shop, ("second", "a"))
@@ -288,8 +288,8 @@ def test_another_number_of_partitions_of_a_file_is_refused(shop):
     published(shop, ("a1", "a"), ("b1", "b"))
     drain(shop)
     publish(shop, "a2", "a")
-    for words_of_it in (("relay", "--drain"), consumer("--drain")[len(ONE):]):
-        assert "has 1 partitions" in shop.fails(78, *wide, *words_of_it)
+    for command in (("relay", "--drain"), consumer("--drain")[len(ONE):]):
+        assert "has 1 partitions" in shop.fails(78, *wide, *command)
     shop.ok("relay", "--drain")
     shop.ok(*consumer("--partitions", "8", "--drain")[len(ONE):])
     assert words(shop) == ["a1", "b1", "a2"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bad input gets one line that says what to do, the right exit code, and nothing half-written."""
+"""Invalid input gets one line that says what to do and the correct exit code; nothing is half-written."""
 import json
 import os
 import shutil
@@ -53,12 +53,12 @@ def outbox(semel):
     (["help", "pubish"], "did you mean publish?"),
     (["completion", "fish"], "only for bash"),
 ])
-def test_a_wrong_command_line_is_explained(bare, words, complaint):
+def test_an_invalid_command_line_is_explained(bare, words, complaint):
     assert complaint in bare.fails(64, *words)
     assert list(bare.folder.iterdir()) == []
 
 
-def test_a_wrong_upcaster_is_explained(semel):
+def test_an_invalid_upcaster_is_explained(semel):
     assert "FROM=TO:" in semel.fails(64, "consume", "--scope", "s", "--topic", "t", "--print", "--upcast", "a")
 
 
@@ -79,8 +79,8 @@ COMMANDS = [("dlq", "list"), ("dlq", "list", "--json"), ("verify",), ("verify", 
             ("subscriptions", "list"), ("trace", "id-topic"), ("trace", "id-aggregate_id"), ("trace", "id\x1b[2J")]
 
 
-def test_what_stands_in_an_event_moves_no_cursor(semel):
-    """Anybody who may insert a row chooses its names; an operator reads them in a terminal."""
+def test_control_characters_of_an_event_do_not_reach_the_terminal(semel):
+    """Every user who may insert a row chooses its names; an operator reads them in a terminal."""
     evil = "\x1b[2J\x9b31m\u202e"
     for name in ("topic", "aggregate_id", "aggregate_type", "event_type", "id"):
         row = {"id": f"id-{name}", "aggregate_type": "order", "aggregate_id": "1", "event_type": "t.v1", "payload": "{}",
@@ -89,18 +89,18 @@ def test_what_stands_in_an_event_moves_no_cursor(semel):
         semel.sql(f"INSERT INTO semel_outbox ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})", *row.values())
     semel.ok("relay", "--drain", "--attempts", "1")
     semel.ok("consume", "--scope", "x", "--topic", "order.events", "--exec", f"echo '{evil}' >&2; exit 65", "--drain")
-    said = ""
+    printed = ""
     for words in COMMANDS:
         done = semel.run(*words)
         assert done.returncode in (0, 1, 65), (words, done.stderr)
         if words[-1] == "--json":
             json.loads(done.stdout)
-        said += done.stdout + done.stderr
-    assert r"\u001b[2J" in said
-    assert [sign for sign in said if sign != "\n" and (sign < " " or "\x7f" <= sign <= "\x9f" or sign == "\u202e")] == []
+        printed += done.stdout + done.stderr
+    assert r"\u001b[2J" in printed
+    assert [sign for sign in printed if sign != "\n" and (sign < " " or "\x7f" <= sign <= "\x9f" or sign == "\u202e")] == []
 
 
-def test_an_option_weighs_more_than_the_environment_that_more_than_the_config(bare):
+def test_an_option_overrides_the_environment_and_that_overrides_the_config(bare):
     (bare.folder / "semel.yaml").write_text("store: sqlite:config.db\n")
     (bare.folder / "url").write_text("sqlite:file.db\n")
     environment = {"SEMEL_CONFIG": "semel.yaml"}
@@ -127,11 +127,11 @@ def test_an_option_weighs_more_than_the_environment_that_more_than_the_config(ba
     ({"SEMEL_LOG_LEVEL": "loud"}, "SEMEL_LOG_LEVEL"),
     ({"SEMEL_FAILPOINT": "relay.after-confrm:kill"}, "relay.after-confirm"),
 ])
-def test_a_wrong_environment_is_a_bad_configuration(semel, environment, complaint):
+def test_an_invalid_environment_is_a_configuration_error(semel, environment, complaint):
     assert complaint in semel.fails(78, "relay", "--drain", env=environment)
 
 
-@pytest.mark.parametrize("text, place, complaint", [
+@pytest.mark.parametrize("text, location, complaint", [
     ("relay:\n  windwo: 5\n", ":2:", "did you mean window?"),
     ("relay:\n  window: lots\n", ":2:", "a number from 1"),
     ("subscriptions:\n- scope: a\n  topics: [t]\n  exce: x\n", ":4:", "did you mean exec?"),
@@ -140,17 +140,17 @@ def test_a_wrong_environment_is_a_bad_configuration(semel, environment, complain
     ("a: [\n", ":2:", "not YAML"),
     ("- a\n", ":1:", "keys with values"),
 ])
-def test_a_wrong_config_file_is_told_with_its_line(bare, text, place, complaint):
+def test_an_invalid_config_file_is_reported_with_its_line(bare, text, location, complaint):
     (bare.folder / "semel.yaml").write_text(text)
-    told = bare.fails(78, "--config", "semel.yaml", "relay", "--drain")
-    assert told.startswith("semel.yaml" + place) and complaint in told
+    printed = bare.fails(78, "--config", "semel.yaml", "relay", "--drain")
+    assert printed.startswith("semel.yaml" + location) and complaint in printed
 
 
 def test_change_data_capture_needs_a_store_that_has_it(bare):
     assert "postgres" in bare.fails(78, "relay", "--source", "cdc", "--drain")
 
 
-def test_metrics_beyond_loopback_name_a_way_that_there_is(semel):
+def test_the_error_about_metrics_beyond_loopback_names_an_option_that_exists(semel):
     complaint = semel.fails(78, "relay", "--drain", "--metrics", "0.0.0.0:0")
     assert "semel run" in complaint and "--token-file" not in complaint
 
@@ -196,7 +196,7 @@ def test_broken_utf8_in_names_is_refused(semel, option):
     [*PUBLISH[1:], "--header", "name=a\nb"],
     [*PUBLISH[1:], "--topic", "a\tb"],
 ])
-def test_names_that_cannot_travel_are_refused(semel, words):
+def test_names_that_a_message_cannot_carry_are_refused(semel, words):
     semel.fails(65, "publish", *words)
     assert outbox(semel) == 0
 
@@ -213,7 +213,7 @@ def test_a_payload_of_100_mb_is_refused_without_reading_it_all(semel):
     assert outbox(semel) == 0
 
 
-def test_a_batch_line_of_100_mb_is_refused_by_its_number(semel):
+def test_a_batch_line_of_100_mb_is_refused_with_its_number(semel):
     with open(semel.folder / "lines", "wb") as file:
         file.write(b'{"type": "t", "aggregateType": "a", "aggregateId": "b", "payload": 1}\n{"payload": "')
         file.truncate(100 * MIB)
@@ -223,7 +223,7 @@ def test_a_batch_line_of_100_mb_is_refused_by_its_number(semel):
 
 
 @pytest.mark.slow
-def test_the_largest_payload_is_taken(semel):
+def test_the_largest_payload_is_accepted(semel):
     (semel.folder / "large").write_bytes(b'"' + b"x" * (16 * MIB - 2) + b'"')
     semel.ok(*PUBLISH, "--payload", "@large")
     assert semel.sql("SELECT length(payload) FROM semel_outbox") == [(16 * MIB,)]
@@ -237,7 +237,7 @@ def test_a_payload_file_that_cannot_be_read_is_named(semel, path):
 # ---- the store ----------------------------------------------------------------------------------
 
 
-def test_init_says_what_it_did(bare):
+def test_init_prints_what_it_did(bare):
     assert "created" in bare.ok("init")
     assert "up to date" in bare.ok("init")
 
@@ -250,12 +250,12 @@ def test_two_inits_at_once_both_succeed(bare):
 
 
 @pytest.mark.parametrize("words", [PUBLISH, ["relay", "--drain"], ["consume", "--scope", "s", "--topic", "t", "--print", "--drain"]])
-def test_a_missing_store_is_told_and_not_made(bare, words):
+def test_a_missing_store_is_reported_and_not_created(bare, words):
     assert "semel.db" in bare.fails(69, *words)
     assert not bare.store.exists()
 
 
-def test_a_store_without_tables_says_to_run_init(bare):
+def test_the_error_about_a_store_without_tables_names_init(bare):
     bare.sql("CREATE TABLE mine (a)")
     assert "init" in bare.fails(78, *PUBLISH)
     assert bare.sql("SELECT name FROM sqlite_master") == [("mine",)]
@@ -285,7 +285,7 @@ def test_a_broker_file_that_is_no_database_is_left_as_it_is(semel):
     assert semel.sql("SELECT status FROM semel_outbox") == [("NEW",)]
 
 
-def test_a_store_locked_for_long_is_told_and_nothing_is_written(semel):
+def test_a_store_locked_for_long_is_reported_and_nothing_is_written(semel):
     holder = sqlite3.connect(semel.store, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     try:
@@ -306,15 +306,15 @@ def test_a_short_lock_is_waited_out(semel):
     holder = sqlite3.connect(semel.store, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     child = semel.spawn(*PUBLISH)
-    wait_for(lambda: has_open(child, semel.store), what="the child's look at the store")
+    wait_for(lambda: has_open(child, semel.store), what="the store opened by the child")
     holder.execute("ROLLBACK")
     holder.close()
     assert child.wait(30) == 0
     assert outbox(semel) == 1
 
 
-def drop_rights(folder):
-    """Root may write anywhere: read-only only means something to somebody else."""
+def drop_privileges(folder):
+    """Root may write anywhere: read-only restricts only other users."""
     if os.geteuid() == 0:
         os.chown(folder, 65534, 65534)
         for path in folder.iterdir():
@@ -327,7 +327,7 @@ def reachable(folder):
     return all(parent.stat().st_mode & 0o001 for parent in [folder, *folder.parents][1:])
 
 
-def test_a_read_only_folder_is_told_and_left_alone(bare):
+def test_a_read_only_folder_is_reported_and_left_unchanged(bare):
     if os.geteuid() == 0 and not reachable(bare.folder):
         for parent in [bare.folder, *bare.folder.parents]:
             if parent.stat().st_uid == 0 and "pytest" in str(parent):
@@ -335,7 +335,7 @@ def test_a_read_only_folder_is_told_and_left_alone(bare):
         if not reachable(bare.folder):
             pytest.skip("another user cannot reach the temporary folder")
     bare.program = shutil.copy(bare.program, bare.folder / "program")  # wherever it was built, another user may not go there
-    other = drop_rights(bare.folder)
+    other = drop_privileges(bare.folder)
     bare.folder.chmod(0o555)
     try:
         complaint = bare.fails(69, "init", **other)
@@ -350,7 +350,7 @@ def small_disk(disk_of):
     return disk_of(1)
 
 
-def test_a_full_disk_is_told_and_nothing_is_half_written(bare, small_disk):
+def test_a_full_disk_is_reported_and_nothing_is_half_written(bare, small_disk):
     store = "sqlite:disk/semel.db"
     bare.ok("init", "--store", store)
     (bare.folder / "large").write_bytes(b'"' + b"x" * MIB + b'"')
@@ -363,7 +363,7 @@ def test_a_full_disk_is_told_and_nothing_is_half_written(bare, small_disk):
     bare.ok("--store", store, *PUBLISH)
 
 
-def test_a_full_disk_during_init_leaves_no_half_of_the_tables(bare, small_disk):
+def test_a_full_disk_during_init_leaves_no_partial_schema(bare, small_disk):
     (small_disk / "filler").write_bytes(b"x" * (MIB - 24 * 1024))
     assert bare.fails(75, "init", "--store", "sqlite:disk/semel.db")
     (small_disk / "filler").unlink()
@@ -372,6 +372,6 @@ def test_a_full_disk_during_init_leaves_no_half_of_the_tables(bare, small_disk):
 
 
 @pytest.mark.parametrize("name", ["", "A=B"])
-def test_a_variable_that_no_environment_has_is_refused(semel, name):
-    said = semel.fails(64, "consume", "--scope", "x", "--topic", "t", "--exec", "true", "--pass-env", name, "--drain")
-    assert "--pass-env" in said and "name of a variable" in said
+def test_an_invalid_name_of_a_variable_is_refused(semel, name):
+    complaint = semel.fails(64, "consume", "--scope", "x", "--topic", "t", "--exec", "true", "--pass-env", name, "--drain")
+    assert "--pass-env" in complaint and "name of a variable" in complaint

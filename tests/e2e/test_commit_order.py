@@ -8,12 +8,12 @@ import pytest
 from sandbox import Sandbox
 from postgres_server import Postgres
 from program import wait_for
-from stream import PATIENCE, Stream
+from stream import TIMEOUT_S, Stream
 
 pytestmark = [pytest.mark.anywhere, pytest.mark.only("postgres")]
 ROWS = ("INSERT INTO semel_outbox (aggregate_type, aggregate_id, event_type, payload)"
         " SELECT 'order', ?, 'order.changed.v1', n::text FROM generate_series(?, ?) AS n")
-LOOK = "WITH s AS MATERIALIZED (SELECT o.seq, o.status"  # beyond a batch, as the server logs it
+QUERY = "WITH s AS MATERIALIZED (SELECT o.seq, o.status"  # beyond a batch, as the server logs it
 REFUSED_ONCE = {"SEMEL_FAILPOINT": "relay.before-publish:error@1"}
 
 
@@ -42,7 +42,7 @@ def plain(semel):
 
 
 def insert(semel, first, last=None, aggregate="a", connection=None):
-    """Numbers are drawn; without a connection they are committed, too."""
+    """Draws numbers; without a connection it commits them, too."""
     mine = connection or mix.connect(semel.store)
     mine.execute(ROWS, (aggregate, first, last or first))
     if not connection:
@@ -61,18 +61,18 @@ def end(connection):
 
 
 def arrived(semel, aggregate="a"):
-    said = semel.ok("consume", "--scope", "x", "--topic", "order.events", "--print", "--drain", "--timeout", f"{PATIENCE}s",
-                    "--guarantee", "at-least-once", timeout=120)
-    events = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    printed = semel.ok("consume", "--scope", "x", "--topic", "order.events", "--print", "--drain", "--timeout", f"{TIMEOUT_S}s",
+                       "--guarantee", "at-least-once", timeout=120)
+    events = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
     return [int(event["payload"]) for event in events if event["aggregateId"] == aggregate]
 
 
-def exceptions(semel, count):
-    wait_for(lambda: semel.sql("SELECT count(*) FROM semel_outbox_exception")[0][0] == count, PATIENCE, f"{count} exceptions")
+def wait_for_exceptions(semel, count):
+    wait_for(lambda: semel.sql("SELECT count(*) FROM semel_outbox_exception")[0][0] == count, TIMEOUT_S, f"{count} exceptions")
 
 
-def published(semel):
-    wait_for(lambda: semel.sql("SELECT count(*) FROM semel_outbox WHERE status = 'NEW'")[0][0] == 0, PATIENCE, "all are published")
+def wait_until_published(semel):
+    wait_for(lambda: semel.sql("SELECT count(*) FROM semel_outbox WHERE status = 'NEW'")[0][0] == 0, TIMEOUT_S, "all are published")
 
 
 def order_of(semel):
@@ -80,7 +80,7 @@ def order_of(semel):
     return next(finding for finding in found if finding["check"] == "store-order")
 
 
-# ---- the run ------------------------------------------------------------------------------------
+# ---- commits ------------------------------------------------------------------------------------
 
 
 def crossed(semel):
@@ -105,13 +105,13 @@ def test_polling_keeps_the_order_of_numbers_where_it_does_not(plain):
     assert "by number" in order_of(plain)["text"]
 
 
-def test_what_was_seen_earlier_is_sent_earlier_whatever_its_number(plain):
+def test_what_was_read_earlier_is_published_earlier_whatever_its_number(plain):
     relay = plain.spawn("relay", "--source", "poll")
     first = begin(plain, 1)
     insert(plain, 2)
-    wait_for(lambda: plain.sql("SELECT count(*) FROM semel_outbox WHERE status = 'PUBLISHED'") == [(1,)], PATIENCE)
+    wait_for(lambda: plain.sql("SELECT count(*) FROM semel_outbox WHERE status = 'PUBLISHED'") == [(1,)], TIMEOUT_S)
     end(first)
-    published(plain)
+    wait_until_published(plain)
     plain.stop(relay)
     assert arrived(plain) == [2, 1]
     plain.sql("UPDATE semel_outbox SET published_at = published_at + interval '1 s' WHERE payload = '1'")
@@ -134,16 +134,16 @@ def test_an_earlier_commit_beyond_the_end_of_a_batch_goes_first(timed):
     assert order == [*range(10, 210), *range(1, 61)]
 
 
-def test_what_lies_beyond_the_batches_of_one_large_transaction_is_looked_at_once(timed, clock):
-    """Its commit is later than all of its rows were written: without a memory, each batch looks at all the rest."""
+def test_rows_beyond_the_batches_of_one_large_transaction_are_not_queried_per_batch(timed, clock):
+    """Its commit is later than all of its rows were written: without the commit bound, each batch would query all the rest."""
     clock.psql(f"ALTER DATABASE {timed.sql('SELECT current_database()')[0][0]} SET log_statement = 'all'")
     insert(timed, 1, 1000)
     timed.ok("relay", "--drain", "--window", "32")
-    assert 0 < clock.log.read_text(errors="replace").count(LOOK) < 10
+    assert 0 < clock.log.read_text(errors="replace").count(QUERY) < 10
     assert arrived(timed) == [*range(1, 1001)]
 
 
-def test_savepoints_and_rows_from_before_the_server_kept_times_have_their_place(timed):
+def test_rows_of_savepoints_keep_the_order_of_commits(timed):
     first = begin(timed, 1)
     first.execute("SAVEPOINT s")
     insert(timed, 2, connection=first)
@@ -166,25 +166,25 @@ def test_under_cdc_an_exception_holds_what_was_committed_after_it_whatever_its_n
         stream.wait_until_read()
         first = begin(plain, 1)
         insert(plain, 2)
-        exceptions(plain, 1)
+        wait_for_exceptions(plain, 1)
         end(first)
-        exceptions(plain, 2)
+        wait_for_exceptions(plain, 2)
         insert(plain, 3)
-        published(plain)
+        wait_until_published(plain)
         assert plain.stop(relay) == 0
     assert arrived(plain) == [2, 1, 3]
     assert plain.sql("SELECT count(*) FROM semel_outbox_exception") == [(0,)]
 
 
-def test_under_polling_with_commit_times_too(timed):
+def test_under_polling_with_commit_times_an_exception_holds_what_was_committed_after_it(timed):
     relay = timed.spawn("relay", "--first-delay", "3s", "--lease", "20s", env=REFUSED_ONCE)
     first = begin(timed, 1)
     insert(timed, 2)
-    exceptions(timed, 1)
+    wait_for_exceptions(timed, 1)
     end(first)
-    exceptions(timed, 2)
+    wait_for_exceptions(timed, 2)
     insert(timed, 3)
-    published(timed)
+    wait_until_published(timed)
     assert timed.stop(relay) == 0
     assert arrived(timed) == [2, 1, 3]
 
@@ -197,11 +197,11 @@ def test_dead_letters_keep_the_order_of_commits_when_they_are_replayed(plain):
         stream.wait_until_read()
         first = begin(plain, 1)
         insert(plain, 2)
-        exceptions(plain, 1)
+        wait_for_exceptions(plain, 1)
         end(first)
         insert(plain, 3)
-        exceptions(plain, 3)
+        wait_for_exceptions(plain, 3)
         plain.ok("dlq", "replay", "--all")
-        published(plain)
+        wait_until_published(plain)
         assert plain.stop(relay) == 0
     assert arrived(plain) == [2, 1, 3]

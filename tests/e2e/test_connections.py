@@ -21,7 +21,7 @@ from program import PROGRAM, Semel, wait_for
 from server import Server
 
 OPERATOR, READER, OTHER = "operator-" + "o" * 24, "reader-" + "r" * 24, "other-" + "x" * 24
-PATIENCE = 60
+TIMEOUT_S = 60
 ESTABLISHED = b"\x01"  # the state in TCP_INFO
 ATTACKERS = 260
 ELSEWHERE, ATTACKED = "127.0.0.9", "127.0.0.1"
@@ -70,7 +70,7 @@ def enough_files():
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-# ---- asking --------------------------------------------------------------------------------------
+# ---- requests ------------------------------------------------------------------------------------
 
 
 def head(server, line, *headers):
@@ -79,7 +79,7 @@ def head(server, line, *headers):
 
 def connect(server, source, secured=True, receive_buffer=None):
     connection = socket.socket()
-    connection.settimeout(PATIENCE)
+    connection.settimeout(TIMEOUT_S)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if receive_buffer:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
@@ -103,18 +103,18 @@ def ask(server, path, source, token=None):
 
 
 def is_answered(server, path, source, token=None):
-    """A connection may be cut before it has spoken, while hundreds are opened every moment: its owner asks again."""
+    """While hundreds of connections are opened, one may be closed before its request is read: the client tries again."""
     with contextlib.suppress(OSError, AssertionError):
         return ask(server, path, source, token)[0] == 200
     return False
 
 
-def all_are_answered(server):
+def wait_until_all_are_answered(server):
     for path, source, token in (
         ("/livez", ELSEWHERE, None), ("/readyz", ELSEWHERE, None), ("/api/admin/dlq/count", ELSEWHERE, OPERATOR), ("/livez", ATTACKED, None),
         ("/readyz", ATTACKED, None),
     ):
-        wait_for(lambda ask=(path, source, token): is_answered(server, *ask), PATIENCE, f"an answer of {path} for {source}")
+        wait_for(lambda ask=(path, source, token): is_answered(server, *ask), TIMEOUT_S, f"an answer of {path} for {source}")
 
 
 def files_of(server):
@@ -131,10 +131,11 @@ def memory_of(server):
 
 
 class Attack:
-    """A process with connections that say something, read nothing or a sip at a time, and are opened anew when the server has cut them."""
+    """A process with connections that send a request, read nothing or a few bytes at a time, and are opened again when the server
+    has closed them."""
 
-    def __init__(self, server, sources, said=b"", secured=True, drip=b"", sip=0):
-        self.server, self.said, self.secured, self.drip, self.sip = server, said, secured, drip, sip
+    def __init__(self, server, sources, request=b"", secured=True, drip=b"", read_size=0):
+        self.server, self.request, self.secured, self.drip, self.read_size = server, request, secured, drip, read_size
         self.sources = [sources[n % len(sources)] for n in range(ATTACKERS)]
         self.connections = [None] * ATTACKERS
 
@@ -143,11 +144,11 @@ class Attack:
         with contextlib.suppress(OSError):
             connection = connect(self.server, source, self.secured, receive_buffer=4096)
             connection.settimeout(0)
-            connection.send(self.said)
+            connection.send(self.request)
         return connection
 
     def is_cut(self, connection):
-        """A connection that was shut down is known without reading what was answered."""
+        """The state of the socket shows whether it was shut down, without reading the response."""
         with contextlib.suppress(OSError):
             return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) != ESTABLISHED
         return True
@@ -161,26 +162,26 @@ class Attack:
         with contextlib.suppress(OSError, AttributeError):
             if self.drip:
                 self.connections[n].send(self.drip)
-            if self.sip:
-                self.connections[n].recv(self.sip)
+            if self.read_size:
+                self.connections[n].recv(self.read_size)
 
-    def go_on(self, ready, over):
-        while not over.wait(0.02):
+    def run(self, ready, stopped):
+        while not stopped.wait(0.02):
             for n in range(ATTACKERS):
                 self.step(n)
             ready.set()
 
     def __enter__(self):
         processes = multiprocessing.get_context("fork")
-        ready, self.over = processes.Event(), processes.Event()
-        self.process = processes.Process(target=self.go_on, args=(ready, self.over))
+        ready, self.stopped = processes.Event(), processes.Event()
+        self.process = processes.Process(target=self.run, args=(ready, self.stopped))
         self.process.start()
-        assert ready.wait(PATIENCE)
+        assert ready.wait(TIMEOUT_S)
         return self
 
     def __exit__(self, *_):
-        self.over.set()
-        self.process.join(PATIENCE)
+        self.stopped.set()
+        self.process.join(TIMEOUT_S)
         self.process.kill()
 
 
@@ -190,58 +191,58 @@ def stream(server, *headers):
 
 AS_READER = f"Authorization: Bearer {READER}"
 ATTACKS = {
-    "pipelined": lambda server: {"said": head(server, "GET /app.js HTTP/1.1") * 2000},
-    "sipping": lambda server: {"said": head(server, "GET /app.js HTTP/1.1") * 200, "sip": 1},
-    "pipelined probes": lambda server: {"said": head(server, "GET /livez HTTP/1.1") * 4000},
-    "ready": lambda server: {"said": head(server, "GET /readyz HTTP/1.1") * 100},
+    "pipelined": lambda server: {"request": head(server, "GET /app.js HTTP/1.1") * 2000},
+    "slow reader": lambda server: {"request": head(server, "GET /app.js HTTP/1.1") * 200, "read_size": 1},
+    "pipelined probes": lambda server: {"request": head(server, "GET /livez HTTP/1.1") * 4000},
+    "ready": lambda server: {"request": head(server, "GET /readyz HTTP/1.1") * 100},
     "silent": lambda server: {},
-    "no handshake": lambda server: {"secured": False, "said": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"},
-    "dripping": lambda server: {"said": b"GET /livez HTTP/1.1\r\nX: ", "drip": b"y"},
-    "streams without a token": lambda server: {"said": stream(server)},
-    "streams": lambda server: {"said": stream(server, AS_READER)},
-    "counted": lambda server: {"said": head(server, "GET /api/admin/dlq/count HTTP/1.1", AS_READER) * 50},
-    "bodies": lambda server: {"said": head(
+    "no handshake": lambda server: {"secured": False, "request": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"},
+    "slow request": lambda server: {"request": b"GET /livez HTTP/1.1\r\nX: ", "drip": b"y"},
+    "streams without a token": lambda server: {"request": stream(server)},
+    "streams": lambda server: {"request": stream(server, AS_READER)},
+    "counted": lambda server: {"request": head(server, "GET /api/admin/dlq/count HTTP/1.1", AS_READER) * 50},
+    "bodies": lambda server: {"request": head(
         server, "POST /api/admin/replays HTTP/1.1", f"Authorization: Bearer {OPERATOR}", "Content-Length: 1000000") + b"x" * 5000, "drip": b"x"},
-    "expecting": lambda server: {"said": head(
+    "expecting": lambda server: {"request": head(
         server, "POST /api/admin/replays HTTP/1.1", f"Authorization: Bearer {OPERATOR}", "Content-Length: 9", "Expect: 100-continue")},
 }
 
 
-def stands(server, name, sources):
+def check_answers_under_attack(server, name, sources):
     before = files_of(server)
     with Attack(server, sources, **ATTACKS[name](server)):
         for _ in range(3):
-            all_are_answered(server)
+            wait_until_all_are_answered(server)
         assert files_of(server) < before + 420
-        assert memory_of(server) < 256 or "asan" in str(PROGRAM)  # it keeps what was freed
-    wait_for(lambda: files_of(server) <= before + 16, PATIENCE, "closed connections")
-    all_are_answered(server)
+        assert memory_of(server) < 256 or "asan" in str(PROGRAM)  # ASan keeps freed memory
+    wait_for(lambda: files_of(server) <= before + 16, TIMEOUT_S, "closed connections")
+    wait_until_all_are_answered(server)
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_many_connections_from_one_address_keep_nobody_out(plain, name):
-    stands(plain, name, ONE_ADDRESS)
+def test_many_connections_from_one_address_exclude_no_other_client(plain, name):
+    check_answers_under_attack(plain, name, ONE_ADDRESS)
 
 
 @pytest.mark.sanitize
 @pytest.mark.parametrize("name", ["pipelined", "bodies"])
-def test_many_connections_from_many_addresses_keep_nobody_out(plain, name):
-    stands(plain, name, MANY_ADDRESSES)
+def test_many_connections_from_many_addresses_exclude_no_other_client(plain, name):
+    check_answers_under_attack(plain, name, MANY_ADDRESSES)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["pipelined", "silent", "no handshake"])
-def test_many_connections_with_tls_keep_nobody_out(secure, name):
-    stands(secure, name, MANY_ADDRESSES)
+def test_many_connections_with_tls_exclude_no_other_client(secure, name):
+    check_answers_under_attack(secure, name, MANY_ADDRESSES)
 
 
-def test_with_few_files_to_open_everybody_is_answered_too(semel):
+def test_with_few_file_descriptors_every_client_is_answered_too(semel):
     def few():
         resource.setrlimit(resource.RLIMIT_NOFILE, (96, 96))
 
     server = Server(semel, "--token-file", str(semel.tokens), preexec_fn=few)
-    stands(server, "pipelined", ONE_ADDRESS)
-    stands(server, "dripping", ONE_ADDRESS)
+    check_answers_under_attack(server, "pipelined", ONE_ADDRESS)
+    check_answers_under_attack(server, "slow request", ONE_ADDRESS)
     assert semel.stop(server.child) == 0
     assert server.child.stderr.read().count("too many connections") == 1
 
@@ -250,11 +251,11 @@ def test_the_metrics_of_a_relay_are_answered_too(semel):
     port = free_port()
     child = semel.spawn("relay", "--metrics", f"127.0.0.1:{port}")
     relay = SimpleNamespace(child=child, port=port, context=None)
-    wait_for(lambda: is_answered(relay, "/livez", ELSEWHERE), PATIENCE, "the metrics")
+    wait_for(lambda: is_answered(relay, "/livez", ELSEWHERE), TIMEOUT_S, "the metrics")
     with Attack(relay, ONE_ADDRESS, head(relay, "GET /metrics HTTP/1.1") * 500):
         for source, path in itertools.product((ELSEWHERE, ATTACKED), ("/livez", "/readyz")):
-            wait_for(lambda ask=(path, source): is_answered(relay, *ask), PATIENCE, f"an answer of {path} for {source}")
-        wait_for(lambda: is_answered(relay, "/metrics", ELSEWHERE), PATIENCE, "metrics for somebody else")
+            wait_for(lambda ask=(path, source): is_answered(relay, *ask), TIMEOUT_S, f"an answer of {path} for {source}")
+        wait_for(lambda: is_answered(relay, "/metrics", ELSEWHERE), TIMEOUT_S, "metrics for another client")
     assert semel.stop(child) == 0
 
 
@@ -265,39 +266,39 @@ def open_stream(server, token, source=ELSEWHERE):
     """The connection, with the first part of the stream or the refusal."""
     connection = connect(server, source)
     connection.sendall(stream(server, f"Authorization: Bearer {token}"))
-    told = b""
-    while b"data: {" not in told and b"/problems/" not in told:
+    received = b""
+    while b"data: {" not in received and b"/problems/" not in received:
         part = connection.recv(65536)
-        assert part, told
-        told += part
-    return connection, told
+        assert part, received
+        received += part
+    return connection, received
 
 
 def test_one_token_has_half_of_the_streams(plain):
     with contextlib.ExitStack() as opened:
         for _ in range(16):
-            connection, told = open_stream(plain, READER)
+            connection, received = open_stream(plain, READER)
             opened.enter_context(connection)
-            assert told.startswith(b"HTTP/1.1 200 "), told
+            assert received.startswith(b"HTTP/1.1 200 "), received
         for spelled in (READER, f"  {READER}"):
-            connection, told = open_stream(plain, spelled)
+            connection, received = open_stream(plain, spelled)
             opened.enter_context(connection)
-            assert told.startswith(b"HTTP/1.1 503 ") and b"Retry-After: 1" in told, told
-        connection, told = open_stream(plain, OTHER)
+            assert received.startswith(b"HTTP/1.1 503 ") and b"Retry-After: 1" in received, received
+        connection, received = open_stream(plain, OTHER)
         opened.enter_context(connection)
-        assert told.startswith(b"HTTP/1.1 200 "), told
+        assert received.startswith(b"HTTP/1.1 200 "), received
 
 
 def test_the_head_of_a_stream_has_no_body(plain):
-    """Or a proxy takes it for the beginning of the next answer."""
+    """Otherwise a proxy takes it for the start of the next response."""
     with connect(plain, ELSEWHERE) as connection:
         connection.sendall(head(plain, "HEAD /api/admin/stream HTTP/1.1", AS_READER) + head(plain, "GET /livez HTTP/1.1", "Connection: close"))
-        told = b""
+        received = b""
         while part := connection.recv(65536):
-            told += part
-    first, second, body = told.split(b"\r\n\r\n")
+            received += part
+    first, second, body = received.split(b"\r\n\r\n")
     assert first.startswith(b"HTTP/1.1 200 ") and b"text/event-stream" in first, first
-    assert second.startswith(b"HTTP/1.1 200 ") and b"alive" in body, told
+    assert second.startswith(b"HTTP/1.1 200 ") and b"alive" in body, received
 
 
 def test_a_withdrawn_token_loses_its_open_streams(semel, tmp_path):
@@ -309,12 +310,12 @@ def test_a_withdrawn_token_loses_its_open_streams(semel, tmp_path):
     tokens.write_text(f"{OPERATOR}\n")
     server.child.send_signal(signal.SIGHUP)
     with gone, stays:
-        told, until = b"", time.monotonic() + PATIENCE
-        while not told.endswith(b"0\r\n\r\n"):  # the last chunk
+        received, until = b"", time.monotonic() + TIMEOUT_S
+        while not received.endswith(b"0\r\n\r\n"):  # the last chunk
             part = gone.recv(65536)
-            assert part and time.monotonic() < until, told
-            told = (told + part)[-65536:]
-        wait_for(lambda: b"data: {" in stays.recv(65536), PATIENCE, "more of the other stream")
+            assert part and time.monotonic() < until, received
+            received = (received + part)[-65536:]
+        wait_for(lambda: b"data: {" in stays.recv(65536), TIMEOUT_S, "more of the other stream")
     assert semel.stop(server.child) == 0
 
 
@@ -333,16 +334,16 @@ def client_context(version, ciphers="ALL:@SECLEVEL=0"):
 
 def handshake(server, context):
     """The version and the cipher agreed on; None: refused."""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as plainly:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=TIMEOUT_S) as tcp:
         try:
-            with context.wrap_socket(plainly) as connection:
+            with context.wrap_socket(tcp) as connection:
                 return connection.version(), connection.cipher()[0]
         except (ssl.SSLError, ConnectionError):
             return None
 
 
 def can_be_offered(semel, context):
-    """Does this OpenSSL speak so at all? With itself, then."""
+    """Does this OpenSSL support what the context offers? Tried in a handshake with itself."""
     listening = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -372,7 +373,7 @@ def test_old_versions_of_tls_are_refused(semel, secure, version):
     assert ask(secure, "/livez", ELSEWHERE)[0] == 200
 
 
-def test_weak_ciphers_are_refused_and_strong_ones_taken(semel, secure):
+def test_weak_ciphers_are_refused_and_strong_ones_accepted(semel, secure):
     for weak in ("ECDHE-ECDSA-AES128-SHA", "ECDHE-ECDSA-AES256-SHA384"):  # CBC
         context = client_context(ssl.TLSVersion.TLSv1_2, f"{weak}:@SECLEVEL=0")
         assert can_be_offered(semel, context), weak
@@ -385,15 +386,15 @@ def test_a_client_cannot_renegotiate(secure):
     child = subprocess.Popen(
         ["openssl", "s_client", "-connect", f"127.0.0.1:{secure.port}", "-tls1_2"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True)
-    patience = threading.Timer(PATIENCE, child.kill)
-    patience.start()
+    timer = threading.Timer(TIMEOUT_S, child.kill)
+    timer.start()
     for line in child.stdout:
-        if "Verify return code" in line:  # the session stands
+        if "Verify return code" in line:  # the session is established
             break
     child.stdin.write("R\n")
     child.stdin.flush()
     rest = child.stdout.read()  # to the end: the server closes
-    patience.cancel()
+    timer.cancel()
     child.kill()
     child.wait()
     assert "RENEGOTIATING" in rest and "closed" in rest, rest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Consuming: guarantees, claims, every kind of handler, broken deliveries, outages, company."""
+"""Consuming: guarantees, claims, every kind of handler, broken deliveries, outages, several consumers."""
 import json
 import signal
 import sqlite3
@@ -76,7 +76,7 @@ def test_at_least_once_keeps_no_record_and_repeats(shop):
 @pytest.mark.core
 @pytest.mark.parametrize("handler", [SQL, ("--exec", "cat >> calls; exit 75")], ids=["sql", "exec"])
 @pytest.mark.parametrize("setting", [("--guarantee", "at-most-once"), ("--claim", "separate")], ids=["once", "separate"])
-def test_who_claims_first_never_runs_a_second_time(shop, handler, setting):
+def test_an_event_that_is_claimed_first_is_never_run_again(shop, handler, setting):
     publish_twice(shop, "bad")
     seen = consume(shop, *handler, *setting, *QUICK)
     assert (seen["done"], seen["retried"], seen["dead"]) == (0, 0, 1)
@@ -96,7 +96,7 @@ def test_every_scope_gets_every_event(shop):
     assert (shop.folder / "calls").read_text() == '{"word": "one"}' * 3
 
 
-def test_the_inbox_knows_place_time_and_version(shop):
+def test_the_inbox_records_topic_week_and_version(shop):
     event_id = publish(shop, "one", "1", "--time", "2026-11-15T23:59:59Z")  # a Sunday
     relay(shop)
     consume(shop, *SQL, "--handler-version", "v7")
@@ -168,16 +168,16 @@ def test_a_statement_with_a_wrong_parameter_is_refused_before_anything_runs(shop
     assert ":payload" in shop.fails(65, *scope_words("--sql", "INSERT INTO effect (word) VALUES (:payloat)", "--drain"))
 
 
-def test_a_program_is_told_by_its_environment(shop):
+def test_a_program_gets_the_event_in_its_environment(shop):
     event_id = publish(shop, "one", "7", "--header", "tenantId=t")
     relay(shop)
-    consume(shop, "--exec", "env > told; cat > payload")
-    told = dict(line.split("=", 1) for line in (shop.folder / "told").read_text().splitlines() if "=" in line)
-    assert told["SEMEL_EVENT_ID"] == event_id
-    assert (told["SEMEL_EVENT_TYPE"], told["SEMEL_TOPIC"]) == ("order.created.v1", "order.events")
-    assert (told["SEMEL_AGGREGATE_TYPE"], told["SEMEL_AGGREGATE_ID"]) == ("order", "7")
-    assert told["SEMEL_ATTEMPT"] == "1"
-    assert json.loads(told["SEMEL_HEADERS"])["tenantId"] == "t"
+    consume(shop, "--exec", "env > environment; cat > payload")
+    environment = dict(line.split("=", 1) for line in (shop.folder / "environment").read_text().splitlines() if "=" in line)
+    assert environment["SEMEL_EVENT_ID"] == event_id
+    assert (environment["SEMEL_EVENT_TYPE"], environment["SEMEL_TOPIC"]) == ("order.created.v1", "order.events")
+    assert (environment["SEMEL_AGGREGATE_TYPE"], environment["SEMEL_AGGREGATE_ID"]) == ("order", "7")
+    assert environment["SEMEL_ATTEMPT"] == "1"
+    assert json.loads(environment["SEMEL_HEADERS"])["tenantId"] == "t"
     assert (shop.folder / "payload").read_text() == '{"word": "one"}'
 
 
@@ -212,7 +212,7 @@ def test_a_pipe_answers_line_by_line(shop):
     assert sorted(seen) == sorted([[ids[0], "now", "1"], *([ids[1], "later", str(n)] for n in (1, 2, 3)), [ids[2], "never", "1"]])
 
 
-def test_a_reader_who_has_seen_enough_ends_the_printing(shop):
+def test_a_closed_standard_output_ends_print(shop):
     publish(shop, "seen", "1")
     relay(shop)
     with shop.spawn(*scope_words("--print")) as consumer:
@@ -261,7 +261,7 @@ def test_the_status_of_an_endpoint_is_its_verdict(shop, answers, outcome):
 
 
 @pytest.mark.slow
-def test_an_endpoint_may_say_when_to_come_again(shop):
+def test_an_endpoint_may_set_the_time_of_the_next_attempt(shop):
     publish(shop, "one")
     relay(shop)
     with Endpoint((503, {"Retry-After": "3600"}), (204, {})) as endpoint:
@@ -307,8 +307,8 @@ def test_an_event_that_cannot_be_upcast_is_a_dead_letter_in_its_old_version(shop
 
 @pytest.mark.core
 @pytest.mark.parametrize("handler", [SQL, ("--exec", "cat >> calls")], ids=["sql", "exec"])
-def test_an_expression_that_fails_is_the_events_own_affair(shop, handler):
-    """Where an error dooms the transaction, the claims and effects of the others must not go with it."""
+def test_an_expression_that_fails_affects_its_event_alone(shop, handler):
+    """Where an error aborts the transaction, the claims and effects of the other events must not be lost."""
     for word, aggregate in (("1", "a"), ("none", "b"), ("3", "c")):
         publish(shop, word, aggregate)
     relay(shop)
@@ -323,11 +323,11 @@ def test_an_expression_that_fails_is_the_events_own_affair(shop, handler):
 
 
 @pytest.mark.only("local")
-@pytest.mark.parametrize("change, told", [
+@pytest.mark.parametrize("change, complaint", [
     ("id = NULL", "id"), ("id = '  '", "id"), ("payload = '{\"word\": '", "application/json"), ("payload = x'ff00fe'", "application/json"),
     ("type = NULL", "type"), ("headers = '[1]'", "headers")])
 @pytest.mark.parametrize("handler", [SQL, ("--exec", "cat >> calls")], ids=["sql", "exec"])
-def test_what_breaks_the_contract_is_kept_whole_and_holds_up_nobody(shop, change, told, handler):
+def test_a_delivery_that_breaks_the_contract_is_kept_complete_and_blocks_no_other(shop, change, complaint, handler):
     publish(shop, "broken", "1")
     publish(shop, "good", "2")
     relay(shop)
@@ -335,14 +335,14 @@ def test_what_breaks_the_contract_is_kept_whole_and_holds_up_nobody(shop, change
     ((payload,),) = shop.sql("SELECT CAST(payload AS BLOB) FROM semel_log WHERE aggregate_id = '1'", database=shop.broker)
     assert consume(shop, *handler) == counts(done=1, dead=1)
     (letter,) = letters(shop)
-    assert told.lower() in letter["failureReason"].lower()
+    assert complaint.lower() in letter["failureReason"].lower()
     assert letter["attempts"] == 0
     ((kept,),) = shop.sql(f"SELECT {PAYLOAD_BYTES} FROM semel_dead_letter")
     assert bytes(kept) == payload
 
 
 @pytest.mark.only("local")
-def test_several_broken_ones_without_an_id_are_all_kept(shop):
+def test_several_broken_deliveries_without_an_id_are_all_kept(shop):
     for number in range(3):
         publish(shop, f"broken {number}", str(number))
     relay(shop)
@@ -379,7 +379,7 @@ def test_a_subscription_may_start_at_the_end(shop):
 
 @pytest.mark.core
 @pytest.mark.parametrize("handler", [SQL, ("--exec", "cat >> calls", "--concurrency", "2")], ids=["sql", "exec"])
-def test_a_maximum_ends_the_run_and_the_next_one_goes_on(shop, handler):
+def test_a_maximum_ends_the_run_and_the_next_one_continues(shop, handler):
     for number in range(5):
         publish(shop, f"w{number}", str(number))
     relay(shop)
@@ -407,7 +407,7 @@ def test_a_signal_ends_a_busy_consumer_between_two_transactions(shop):
 
 
 @pytest.mark.slow
-def test_an_outage_costs_no_attempts_and_is_over_when_the_dependency_is_back(shop):
+def test_an_outage_costs_no_attempts_and_ends_when_the_dependency_is_back(shop):
     for word in ("one", "two"):
         publish(shop, word)
     relay(shop)
@@ -463,7 +463,7 @@ def test_a_store_that_is_locked_for_long_is_waited_for(shop):
         assert shop.stop(child) == 0
 
 
-# ---- company ------------------------------------------------------------------------------------
+# ---- several consumers --------------------------------------------------------------------------
 
 
 def owners(semel):
@@ -491,7 +491,7 @@ def test_consumers_of_one_scope_share_the_work(shop):
 
 @pytest.mark.core
 @pytest.mark.slow
-def test_the_share_of_a_killed_consumer_moves_on(shop):
+def test_the_share_of_a_killed_consumer_passes_to_another(shop):
     publish(shop, "first")
     relay(shop)
     children = [shop.spawn(*scope_words(*SQL)) for _ in range(2)]
@@ -504,9 +504,9 @@ def test_the_share_of_a_killed_consumer_moves_on(shop):
     assert shop.stop(children[1]) == 0
 
 
-@pytest.mark.unless("rabbitmq", reason="a client is not told what another one has in hand")
+@pytest.mark.unless("rabbitmq", reason="a client cannot see what another one has in flight")
 @pytest.mark.slow
-def test_an_event_at_work_elsewhere_is_neither_run_nor_skipped(shop):
+def test_an_event_that_another_consumer_runs_is_neither_run_nor_skipped(shop):
     """A consumer that is stopped for longer than its lease still has its call under way."""
     publish(shop, "one")
     relay(shop)

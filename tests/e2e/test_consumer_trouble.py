@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A consumer in bad circumstances: a full disk, a damaged file, no descriptor left, a clock that jumps. It waits or
-ends with words that help; afterwards every event was handled, and there is no dead letter."""
+"""A consumer with a full disk, a damaged file, no free descriptor, or a clock that jumps. It waits, or exits with an error
+that helps; afterwards every event was handled, and there is no dead letter."""
 import glob
 import json
 import os
@@ -22,16 +22,16 @@ WAYS = ("consume", "run")
 LIBRARIES = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
 
 
-class Desk:
-    """One subscription with one kind of handler, by `consume` or by `run`, and what its handler has seen."""
+class Subscription:
+    """One subscription with one kind of handler, by `consume` or by `run`, and the events that its handler got."""
 
     def __init__(self, folder, handler, way="consume", aside=None, **more):
-        """aside: where it says things, and where a program writes."""
+        """aside: the directory of its log, and of what a program writes."""
         self.semel, self.endpoint, self.handler, self.way = Semel(folder), Endpoint(), handler, way
         self.options = more
         self.semel.ok("init")
         self.semel.sql("CREATE TABLE effect (id TEXT)")
-        self.ids, self.said, self.calls = [], (aside or folder) / "said", (aside or folder) / "calls"
+        self.ids, self.log, self.calls = [], (aside or folder) / "log", (aside or folder) / "calls"
 
     def close(self):
         self.semel.close()
@@ -49,7 +49,7 @@ class Desk:
         return ["--config", "semel.yaml", "run"]
 
     def start(self, **options):
-        return self.semel.spawn(*self.words(), stderr=open(self.said, "a"), **options)
+        return self.semel.spawn(*self.words(), stderr=open(self.log, "a"), **options)
 
     def publish(self, count=20, **options):
         lines = [json.dumps({"type": "order.created.v1", "aggregateType": "order", "aggregateId": str(number % 4), "payload": {}})
@@ -57,8 +57,8 @@ class Desk:
         self.ids += self.semel.ok("publish", "--batch", input="\n".join(lines), **options).split()
         self.semel.ok("relay", "--drain", **options)
 
-    def tells(self, text):
-        wait_for(lambda: text in self.said.read_text(), what=f"{text!r} in what it says")
+    def wait_for_log(self, text):
+        wait_for(lambda: text in self.log.read_text(), what=f"{text!r} in the log")
 
     def handled(self):
         """The ids that the handler was given, each as often as it was."""
@@ -85,16 +85,16 @@ class Desk:
 
 
 @pytest.fixture
-def desk_at():
+def subscription_at():
     made = []
 
     def make(*words, **more):
-        made.append(Desk(*words, **more))
+        made.append(Subscription(*words, **more))
         return made[-1]
 
     yield make
-    for desk in made:
-        desk.close()
+    for subscription in made:
+        subscription.close()
 
 
 # ---- a full disk ------------------------------------------------------------------------------------
@@ -114,37 +114,37 @@ def fill(disk):
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("handler", HANDLERS)
-def test_a_full_disk_is_waited_for(desk_at, disk_of, tmp_path, handler, way):
+def test_a_full_disk_is_waited_for(subscription_at, disk_of, tmp_path, handler, way):
     disk = disk_of(16)
-    desk = desk_at(disk, handler, way, aside=tmp_path)
-    child = desk.start()
-    desk.publish(4)
-    desk.wait_until_all_are_processed()
-    desk.semel.freeze(child)
-    desk.publish()
+    subscription = subscription_at(disk, handler, way, aside=tmp_path)
+    child = subscription.start()
+    subscription.publish(4)
+    subscription.wait_until_all_are_processed()
+    subscription.semel.freeze(child)
+    subscription.publish()
     fill(disk)
     child.send_signal(signal.SIGCONT)
-    desk.tells("disk is full")
+    subscription.wait_for_log("disk is full")
     assert child.poll() is None
     (disk / "filler").unlink()
-    desk.wait_until_all_are_processed()
-    assert desk.semel.stop(child) == 0
-    desk.check_books(repeats=handler != "sql")
+    subscription.wait_until_all_are_processed()
+    assert subscription.semel.stop(child) == 0
+    subscription.check_books(repeats=handler != "sql")
 
 
 @pytest.mark.slow
-def test_what_the_handler_writes_finds_no_room_and_costs_no_attempt(desk_at, disk_of, tmp_path):
+def test_a_write_of_the_handler_to_a_full_disk_costs_no_attempt(subscription_at, disk_of, tmp_path):
     """The handler's own statement meets the full disk, not the claim."""
     disk = disk_of(16)
-    desk = desk_at(disk, "sql", aside=tmp_path, attempts="1")
-    desk.semel.sql("CREATE TRIGGER large AFTER INSERT ON effect BEGIN INSERT INTO effect SELECT zeroblob(17000000)"
+    subscription = subscription_at(disk, "sql", aside=tmp_path, attempts="1")
+    subscription.semel.sql("CREATE TRIGGER large AFTER INSERT ON effect BEGIN INSERT INTO effect SELECT zeroblob(17000000)"
                    " WHERE NOT EXISTS (SELECT 1 FROM effect WHERE length(id) > 100); END")
-    desk.publish(4)
-    done = desk.semel.run(*desk.words(), "--drain", "--timeout", "2s")
+    subscription.publish(4)
+    done = subscription.semel.run(*subscription.words(), "--drain", "--timeout", "2s")
     assert done.returncode == 75 and "disk is full" in done.stderr, done.stderr
-    desk.semel.sql("DROP TRIGGER large")
-    desk.semel.ok(*desk.words(), "--drain")
-    desk.check_books()
+    subscription.semel.sql("DROP TRIGGER large")
+    subscription.semel.ok(*subscription.words(), "--drain")
+    subscription.check_books()
 
 
 # ---- a damaged file ---------------------------------------------------------------------------------
@@ -180,20 +180,20 @@ DAMAGE = [("store", "effect", "sql")] + [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("file, table, handler", DAMAGE)
-def test_a_damaged_file_is_named_and_makes_no_dead_letter(desk_at, tmp_path, file, table, handler):
-    desk = desk_at(tmp_path, handler)
-    desk.publish()
-    path = desk.semel.store if file == "store" else desk.semel.broker
+def test_a_damaged_file_is_named_and_makes_no_dead_letter(subscription_at, tmp_path, file, table, handler):
+    subscription = subscription_at(tmp_path, handler)
+    subscription.publish()
+    path = subscription.semel.store if file == "store" else subscription.semel.broker
     pages = checkpointed(path)
     kept = path.read_bytes()
     overwrite(path, pages[table] if table else 1)
-    done = desk.semel.run(*desk.words(), "--drain", "--timeout", "2s")
+    done = subscription.semel.run(*subscription.words(), "--drain", "--timeout", "2s")
     assert done.returncode in (65, 69, 75), done.stderr
-    assert path.name in done.stderr and ("the file is damaged" in done.stderr or "is no SQLite database" in done.stderr)
+    assert path.name in done.stderr and ("the file is damaged" in done.stderr or "is not a SQLite database" in done.stderr)
     without_log(path)
     path.write_bytes(kept)
-    desk.semel.ok(*desk.words(), "--drain")
-    desk.check_books()
+    subscription.semel.ok(*subscription.words(), "--drain")
+    subscription.check_books()
 
 
 # ---- no descriptor left -----------------------------------------------------------------------------
@@ -205,40 +205,40 @@ def limit_to(child, number):
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("handler", HANDLERS)
-def test_descriptors_that_run_out_are_waited_for(desk_at, tmp_path, handler, way):
-    desk = desk_at(tmp_path, handler, way, attempts="1")
-    child = desk.start()
-    desk.publish(4)
-    desk.wait_until_all_are_processed()
+def test_descriptors_that_run_out_are_waited_for(subscription_at, tmp_path, handler, way):
+    subscription = subscription_at(tmp_path, handler, way, attempts="1")
+    child = subscription.start()
+    subscription.publish(4)
+    subscription.wait_until_all_are_processed()
     limit_to(child, 3)
-    desk.publish()
-    if handler == "sql":  # needs none of its own
-        desk.wait_until_all_are_processed()
+    subscription.publish()
+    if handler == "sql":  # needs no further descriptor
+        subscription.wait_until_all_are_processed()
     else:
-        desk.tells("breaker open, fetching paused")
+        subscription.wait_for_log("breaker open, fetching paused")
     assert child.poll() is None
     limit_to(child, 1024)
-    desk.wait_until_all_are_processed()
-    assert desk.semel.stop(child) == 0
-    desk.check_books()
+    subscription.wait_until_all_are_processed()
+    assert subscription.semel.stop(child) == 0
+    subscription.check_books()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("handler", HANDLERS)
-def test_too_few_descriptors_from_the_start_end_with_a_reason(desk_at, tmp_path, handler):
-    """Whatever the limit is: it says what is missing, or it takes some events, and nobody's attempts are spent."""
-    desk = desk_at(tmp_path, handler, attempts="1")
-    desk.publish()
+def test_too_few_descriptors_from_the_start_end_with_a_reason(subscription_at, tmp_path, handler):
+    """At every limit it reports what is missing, or handles some events; no attempt is spent."""
+    subscription = subscription_at(tmp_path, handler, attempts="1")
+    subscription.publish()
     for limit in range(6, 40, 2):
-        done = desk.semel.run(*desk.words(), "--drain", "--timeout", "1s",
+        done = subscription.semel.run(*subscription.words(), "--drain", "--timeout", "1s",
                               preexec_fn=lambda limit=limit: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)))
         assert done.returncode in (0, 69, 75), done.stderr
         if done.returncode == 69:
             assert any(text in done.stderr for text in ("raise the limit", "descriptors")), done.stderr
-        if desk.processed() > 0:
+        if subscription.processed() > 0:
             break
-    desk.semel.ok(*desk.words(), "--drain")
-    desk.check_books()
+    subscription.semel.ok(*subscription.words(), "--drain")
+    subscription.check_books()
 
 
 # ---- a clock that jumps -----------------------------------------------------------------------------
@@ -260,47 +260,47 @@ class Clock:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not LIBRARIES, reason="libfaketime is not here (Debian's package faketime)")
+@pytest.mark.skipif(not LIBRARIES, reason="libfaketime is not installed (Debian's package faketime)")
 @pytest.mark.parametrize("claim", ["same-tx", "separate"])
 @pytest.mark.parametrize("jump", ["+1h", "-1h"])
 @pytest.mark.parametrize("handler", HANDLERS)
-def test_a_clock_that_jumps_loses_nothing(desk_at, tmp_path, handler, jump, claim):
+def test_a_clock_that_jumps_loses_nothing(subscription_at, tmp_path, handler, jump, claim):
     clock = Clock(tmp_path)
-    desk = desk_at(tmp_path, handler, claim=claim)
-    child = desk.start(env=clock.environment)
-    desk.publish(env=clock.environment)
-    desk.wait_until_all_are_processed()
+    subscription = subscription_at(tmp_path, handler, claim=claim)
+    child = subscription.start(env=clock.environment)
+    subscription.publish(env=clock.environment)
+    subscription.wait_until_all_are_processed()
     clock.jump(jump)
-    desk.publish(env=clock.environment)
-    desk.wait_until_all_are_processed()
-    child.kill()  # whoever comes next finds claims and leases of another time
+    subscription.publish(env=clock.environment)
+    subscription.wait_until_all_are_processed()
+    child.kill()  # the next consumer finds claims and leases of another time
     child.wait()
-    desk.publish(env=clock.environment)
-    child = desk.start(env=clock.environment)
-    desk.wait_until_all_are_processed()
+    subscription.publish(env=clock.environment)
+    child = subscription.start(env=clock.environment)
+    subscription.wait_until_all_are_processed()
     clock.jump("+0")
-    desk.publish(env=clock.environment)
-    desk.wait_until_all_are_processed()
-    assert desk.semel.stop(child) == 0
-    desk.check_books()
+    subscription.publish(env=clock.environment)
+    subscription.wait_until_all_are_processed()
+    assert subscription.semel.stop(child) == 0
+    subscription.check_books()
 
 
-@pytest.mark.skipif(not LIBRARIES, reason="libfaketime is not here (Debian's package faketime)")
+@pytest.mark.skipif(not LIBRARIES, reason="libfaketime is not installed (Debian's package faketime)")
 @pytest.mark.parametrize("jump", ["+1h", "-1h"])
-def test_a_retry_that_waits_while_the_clock_jumps_comes(desk_at, tmp_path, jump):
-    """Ahead it comes early; back it may wait until the clock is where it was, and no longer."""
+def test_a_delayed_retry_runs_although_the_clock_jumps(subscription_at, tmp_path, jump):
+    """After a jump ahead it runs early; after a jump back it may wait until the clock is where it was, and no longer."""
     clock = Clock(tmp_path)
-    desk = desk_at(tmp_path, "exec", **{"immediate": "1", "first-delay": "10s", "delay-max": "10s"})
+    subscription = subscription_at(tmp_path, "exec", **{"immediate": "1", "first-delay": "10s", "delay-max": "10s"})
     (tmp_path / "fail").touch()
-    desk.value = lambda: f"if [ -e {tmp_path}/fail ]; then exit 1; fi; {EXEC.format(calls=desk.calls)}"
-    child = desk.start(env=clock.environment)
-    desk.publish(1, env=clock.environment)
-    desk.tells("event failed, retrying")
+    subscription.value = lambda: f"if [ -e {tmp_path}/fail ]; then exit 1; fi; {EXEC.format(calls=subscription.calls)}"
+    child = subscription.start(env=clock.environment)
+    subscription.publish(1, env=clock.environment)
+    subscription.wait_for_log("event failed, retrying")
     (tmp_path / "fail").unlink()
     clock.jump(jump)
-    desk.publish(4, env=clock.environment)
-    wait_for(lambda: desk.processed() >= 3, what="the other aggregates go on")
+    subscription.publish(4, env=clock.environment)
+    wait_for(lambda: subscription.processed() >= 3, what="the events of the other aggregates")
     clock.jump("+1m")
-    desk.wait_until_all_are_processed()
-    assert desk.semel.stop(child) == 0
-    desk.check_books()
+    subscription.wait_until_all_are_processed()
+    assert subscription.semel.stop(child) == 0
+    subscription.check_books()

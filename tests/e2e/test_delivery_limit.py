@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A quorum queue drops an event that has come back to it more often than its delivery-limit. What a consumer lets
-wait, for whatever reason, stays in its hands; and what it cannot keep, because it dies, is not gone either."""
+"""A quorum queue drops an event that was requeued more often than its delivery-limit. A consumer requeues no event
+that waits, for whatever reason; and an event that was requeued because its consumers died is not lost either."""
 import json
 
 import pytest
@@ -11,7 +11,7 @@ from program import wait_for
 from story import HANDLER, prepare, publish, relay, words
 
 pytestmark = [pytest.mark.anywhere, pytest.mark.only("rabbitmq"),
-              pytest.mark.unless("rabbitmq-stream", reason="a stream gives nothing back")]
+              pytest.mark.unless("rabbitmq-stream", reason="a stream requeues nothing")]
 
 TOPIC = "order.events"
 QUEUE = f"billing.{TOPIC}"
@@ -52,21 +52,21 @@ def test_a_topic_behind_a_program_under_retry_loses_nothing(shop):
     assert ran == ["flaky"] * 4 + others
 
 
-def test_a_handler_that_is_away_for_a_while_loses_nothing(shop):
+def test_a_handler_that_is_unreachable_for_a_while_loses_nothing(shop):
     published(shop, *((f"w{number}", f"{number}") for number in range(20)))
-    with Endpoint() as answers:
-        port, url = answers.server.server_port, answers.url
+    with Endpoint() as endpoint:
+        port, url = endpoint.server.server_port, endpoint.url
     log = shop.folder / "log"
     with log.open("w") as stderr:
         child = shop.spawn(*CONSUME, "--http", url, "--drain", "--timeout", "60s", "--concurrency", "4", stderr=stderr)
-    wait_for(lambda: log.read_text().count("half open") > 2, what="three tries in vain")
-    with Endpoint(port=port) as answers:
+    wait_for(lambda: log.read_text().count("half open") > 2, what="three failed attempts")
+    with Endpoint(port=port) as endpoint:
         assert child.wait(60) == 0
-        ids = {headers["Idempotency-Key"] for _, headers, _ in answers.requests}
+        ids = {headers["Idempotency-Key"] for _, headers, _ in endpoint.requests}
     assert len(ids) == 20
 
 
-def test_an_event_whose_consumer_dies_too_often_lies_in_the_parking_queue(shop):
+def test_an_event_whose_consumer_dies_too_often_is_in_the_parking_queue(shop):
     published(shop, ("good", "1"))
     for _ in range(4):
         shop.run(*CONSUME, *SQL, "--drain", "--timeout", "5s", env={"SEMEL_FAILPOINT": "consume.after-receive:kill"})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`semel demo` tells its story, what it tells is so, and it leaves nothing behind."""
+"""`semel demo` prints what it does, its output agrees with the databases, and it leaves nothing behind."""
 import os
 import pty
 import re
@@ -20,51 +20,51 @@ def processes_in(folder):
         if not entry.name.isdigit():
             continue
         try:
-            where = os.readlink(entry / "cwd")
+            folder_of_process = os.readlink(entry / "cwd")
         except OSError:
             continue
-        if where.startswith(f"{folder}/"):
+        if folder_of_process.startswith(f"{folder}/"):
             found.append(int(entry.name))
     return found
 
 
-def counts_on(screen):
+def counts_in(output):
     """The final table: name and number."""
-    rows = re.findall(r"^ +=? +(orders|invoices|reservations|audit rows) +(\d+)", screen, re.MULTILINE)
+    rows = re.findall(r"^ +=? +(orders|invoices|reservations|audit rows) +(\d+)", output, re.MULTILINE)
     return {name: int(number) for name, number in rows}
 
 
 def test_everything_adds_up_and_nothing_is_left(bare):
-    screen = bare.ok("demo", "--dir", ".")
-    counts = counts_on(screen)
-    assert set(counts) == set(TABLES), screen
-    assert len(set(counts.values())) == 1 and counts["orders"] > 0, screen
-    assert "ADD UP" not in screen
-    assert "Every committed event is accounted for" in screen
+    output = bare.ok("demo", "--dir", ".")
+    counts = counts_in(output)
+    assert set(counts) == set(TABLES), output
+    assert len(set(counts.values())) == 1 and counts["orders"] > 0, output
+    assert "ADD UP" not in output
+    assert "Every committed event is accounted for" in output
     assert list(bare.folder.iterdir()) == []
     assert processes_in(bare.folder) == []
 
 
-def test_the_screen_says_what_the_databases_say(bare):
-    screen = bare.ok("demo", "--dir", ".", "--keep")
+def test_the_output_agrees_with_the_databases(bare):
+    output = bare.ok("demo", "--dir", ".", "--keep")
     (folder,) = bare.folder.iterdir()
     store, broker = folder / "semel.db", folder / "semel-broker.db"
     for name, table in TABLES.items():
-        assert bare.sql(f"SELECT count(*) FROM {table}", database=store) == [(counts_on(screen)[name],)]
+        assert bare.sql(f"SELECT count(*) FROM {table}", database=store) == [(counts_in(output)[name],)]
     [(events,)] = bare.sql("SELECT count(*) FROM semel_outbox", database=store)
     [(sent,)] = bare.sql("SELECT count(*) FROM semel_log", database=broker)
     assert sent > events
-    assert f"{events} events were sent {sent} times" in screen
+    assert f"{events} events were sent {sent} times" in output
     [(entry,)] = bare.sql("SELECT entry_id FROM semel_dead_letter WHERE parked_behind IS NULL", database=store)
-    assert f"semel dlq replay {entry}" in screen
-    assert str(folder) in screen
+    assert f"semel dlq replay {entry}" in output
+    assert str(folder) in output
 
 
 @pytest.mark.slow
 def test_it_survives_five_kills_and_skips_what_was_done(bare):
-    screen = bare.ok("demo", "--dir", ".")
-    assert "5 processes were killed" in screen
-    skipped = int(re.search(r"(\d+) deliveries were skipped", screen).group(1))
+    output = bare.ok("demo", "--dir", ".")
+    assert "5 processes were killed" in output
+    skipped = int(re.search(r"(\d+) deliveries were skipped", output).group(1))
     assert skipped > 0
 
 
@@ -101,7 +101,7 @@ def test_an_interrupted_demo_cleans_up(bare, number):
             break
     child.send_signal(number)
     child.stdout.read()
-    assert child.wait(30) in (75, 0)  # 0: it was quicker than the signal
+    assert child.wait(30) in (75, 0)  # 0: it ended before the signal
     assert list(bare.folder.iterdir()) == []
     assert processes_in(bare.folder) == []
 

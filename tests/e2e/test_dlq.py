@@ -38,7 +38,7 @@ def count(semel):
     return int(semel.ok("dlq", "count"))
 
 
-def test_nothing_is_dead_in_a_fresh_store(shop):
+def test_a_new_store_has_no_dead_letters(shop):
     assert entries(shop) == []
     assert count(shop) == 0
     assert shop.json("dlq", "count") == {"count": 0}
@@ -47,7 +47,7 @@ def test_nothing_is_dead_in_a_fresh_store(shop):
 
 
 @pytest.mark.core
-def test_a_dead_letter_tells_everything(shop):
+def test_a_dead_letter_has_every_member(shop):
     event_id = shop.publish("--payload", '{"word": "bad"}', "--header", "sagaId=s-1", "--header", "correlationId=c-1")
     relay(shop)
     consume(shop)
@@ -75,7 +75,7 @@ def test_unknown_members_are_null_and_never_absent(shop):
 
 
 @pytest.mark.core
-def test_a_replay_works_at_once_and_brings_followers_in_order(shop):
+def test_a_replayed_head_runs_at_once_and_its_followers_in_order(shop):
     deliver(shop, ("bad", "1"), ("second", "1"), ("other", "2"), ("third", "1"))
     assert words(shop) == ["other"]
     letter = entry(shop)
@@ -108,7 +108,7 @@ def test_a_replay_that_fails_again_returns_to_its_entry_and_three_are_the_limit(
 @pytest.mark.parametrize("settings", [
     ("--claim", "same-tx"), ("--claim", "separate"), ("--guarantee", "at-most-once"), ("--guarantee", "at-least-once"),
     ("--poison", "skip"), ("--poison", "block")])
-def test_no_claim_stands_in_the_way_of_a_replay(shop, settings):
+def test_no_claim_prevents_a_replay(shop, settings):
     publish(shop, "bad")
     relay(shop)
     consume(shop, "billing", *settings)
@@ -140,7 +140,7 @@ def test_a_program_is_replayed_at_once_too(shop, claim):
     assert entry(shop)["status"] == "REPLAYED"
 
 
-def test_a_replay_from_the_outbox_leaves_a_dead_letter_to_a_person(shop):
+def test_a_replay_from_the_outbox_leaves_a_dead_letter_to_an_operator(shop):
     deliver(shop, ("bad", "1"), ("second", "1"), ("third", "1"))
     mend(shop)
     shop.ok("replay")
@@ -154,7 +154,7 @@ def test_a_replay_from_the_outbox_leaves_a_dead_letter_to_a_person(shop):
     shop.ok("verify")
 
 
-def test_two_operators_at_once_do_not_double(shop):
+def test_two_operators_at_once_do_not_duplicate(shop):
     deliver(shop, ("bad", "1"))
     mend(shop)
     entry_id = entry(shop)["dlqEntryId"]
@@ -166,7 +166,7 @@ def test_two_operators_at_once_do_not_double(shop):
     assert (entry(shop)["status"], entry(shop)["replayCount"]) == ("REPLAYED", 1)
 
 
-def test_only_pending_ones_are_replayed_or_discarded(shop):
+def test_only_pending_dead_letters_are_replayed_or_discarded(shop):
     deliver(shop, ("bad", "1"))
     entry_id = entry(shop)["dlqEntryId"]
     shop.ok("dlq", "discard", entry_id, "--reason", "a test order")
@@ -176,7 +176,7 @@ def test_only_pending_ones_are_replayed_or_discarded(shop):
 
 
 @pytest.mark.core
-def test_a_discarded_head_lets_its_followers_go(shop):
+def test_a_discarded_head_releases_its_followers(shop):
     deliver(shop, ("bad", "1"), ("second", "1"), ("third", "1"))
     shop.ok("dlq", "discard", entry(shop)["dlqEntryId"])
     consume(shop)
@@ -184,7 +184,7 @@ def test_a_discarded_head_lets_its_followers_go(shop):
     shop.ok("verify")
 
 
-def test_all_that_is_pending_is_replayed_together(shop):
+def test_all_pending_dead_letters_are_replayed_together(shop):
     deliver(shop, ("bad", "1"), ("bad", "2"), ("bad", "3"))
     assert count(shop) == 3
     mend(shop)
@@ -196,12 +196,12 @@ def test_all_that_is_pending_is_replayed_together(shop):
 
 
 @pytest.mark.only("sqlite")
-def test_replaying_all_passes_over_what_somebody_else_has_settled_meanwhile(shop):
+def test_replaying_all_skips_what_another_process_has_settled_meanwhile(shop):
     for number in range(3):
         publish(shop, "bad", str(number))
     relay(shop)
     consume(shop)
-    shop.sql("CREATE TRIGGER somebody AFTER UPDATE ON semel_dead_letter WHEN NEW.status = 'REPLAYED'"
+    shop.sql("CREATE TRIGGER other_process AFTER UPDATE ON semel_dead_letter WHEN NEW.status = 'REPLAYED'"
              " BEGIN UPDATE semel_dead_letter SET status = 'DISCARDED' WHERE status = 'PENDING'; END")
     assert len(shop.json("dlq", "replay", "--all")) == 1
     assert shop.ok("dlq", "replay", "--all") == "no dead letter is pending\n"
@@ -236,22 +236,22 @@ def test_lists_are_filtered_and_bounded(shop):
     assert int(shop.ok("dlq", "count", "--scope", "billing")) == 2
 
 
-@pytest.mark.parametrize("words_given", [
+@pytest.mark.parametrize("arguments", [
     ("dlq", "replay"), ("dlq", "replay", "--all", UNKNOWN), ("dlq", "show"), ("dlq", "discard"),
     ("dlq", "list", "--limit", "0"), ("dlq", "list", "--limit", "1001"), ("dlq", "list", "--status", "PENDNG"),
     ("dlq", "replay", UNKNOWN, "--scope", "billing"), ("dlq",), ("dlq", "lst"),
 ])
-def test_a_wrong_line_is_a_usage_error(shop, words_given):
-    shop.fails(64, *words_given)
+def test_an_invalid_command_line_is_a_usage_error(shop, arguments):
+    shop.fails(64, *arguments)
 
 
 @pytest.mark.parametrize("command", ["show", "replay", "discard"])
-def test_an_unknown_entry_is_said_to_be(shop, command):
+def test_an_unknown_entry_is_reported(shop, command):
     assert UNKNOWN in shop.fails(65, "dlq", command, UNKNOWN)
     assert "no-such-id" in shop.fails(65, "dlq", command, "no-such-id")
 
 
-def test_a_store_without_tables_says_what_to_do(bare):
+def test_a_store_without_tables_is_reported_with_the_remedy(bare):
     if isinstance(bare.store, Path):
         assert "semel init" in bare.fails(69, "dlq", "list")
         bare.store.touch()
@@ -282,7 +282,7 @@ def test_a_reason_with_control_characters_does_not_reach_the_terminal(shop):
 
 @pytest.mark.core
 @pytest.mark.parametrize("point", ["dlq.after-publish", "dlq.after-mark"])
-def test_a_replayer_that_is_killed_neither_loses_nor_doubles(shop, point):
+def test_a_replayer_that_is_killed_neither_loses_nor_duplicates(shop, point):
     deliver(shop, ("bad", "1"), ("second", "1"))
     mend(shop)
     entry_id = entry(shop)["dlqEntryId"]
@@ -311,7 +311,7 @@ def test_ids_of_entries_are_uuids(shop):
 
 @pytest.mark.core
 def test_a_second_copy_of_a_discarded_event_is_skipped(shop):
-    """The relay died after the broker's confirm, and sends the events again when a person has decided already."""
+    """The relay died after the broker's confirm, and sends the events again after an operator has discarded one."""
     bad, second = publish(shop, "bad"), publish(shop, "second")
     assert shop.run("relay", "--drain", env={"SEMEL_FAILPOINT": "relay.after-confirm:kill@2"}).returncode == -9
     consume(shop)

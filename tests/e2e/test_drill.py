@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`semel drill` plays on the user's own store and broker, tells what it found, and leaves nothing there: not at its
-end, not when it is killed, and not when whoever clears up after it is killed too."""
+"""`semel drill` runs on the user's own store and broker, reports what it found, and leaves nothing there: neither at its
+end, nor when it is killed, nor when the process that cleans up after it is killed too."""
 import json
 import os
 import signal
@@ -9,14 +9,15 @@ from pathlib import Path
 import mix
 import pytest
 from program import is_free, wait_for
+from sandbox import suspend
 
 HELD = "of 2 rows held: nothing lost, nothing processed twice, nothing out of order"
-# One where something is left undone for a moment, and the sum of it all.
+# A crash between two steps, and the check of the books.
 ROWS = ("--row", "relay.after-confirm", "--row", "books")
 
 
-def drills(semel):
-    """Whatever a drill has made and not taken away."""
+def leftovers_of_drills(semel):
+    """What a drill has created and not removed."""
     folders = [str(path) for path in semel.folder.iterdir() if path.name.startswith("semel-drill")]
     folders += map(str, (semel.folder / "tmp").glob("semel-drill*"))
     things = [name for name in semel.backend.broker.things() if "semel-drill" in name]
@@ -26,8 +27,8 @@ def drills(semel):
     return folders + things + schemas
 
 
-def watchers(semel):
-    """Processes that hold the lock of a drill's folder: the drill, and who clears up after it."""
+def lock_holders(semel):
+    """Processes that hold the lock of a drill's folder: the drill, and the one that cleans up after it."""
     found = []
     for entry in Path("/proc").iterdir():
         try:
@@ -39,8 +40,8 @@ def watchers(semel):
     return found
 
 
-def begun(semel, *words):
-    """A drill that has made what it needs, and is at work; all rows, so that it is not over soon."""
+def start_drill(semel, *words):
+    """A drill that has created what it needs, and runs; all rows, so that it does not end soon."""
     child = semel.spawn("drill", *words, env=temporary(semel))
     for line in child.stdout:
         if line.startswith("under the name semel-drill-"):
@@ -53,9 +54,9 @@ def temporary(semel):
     return {"TMPDIR": str(semel.folder / "tmp")}
 
 
-def frozen(child, database):
+def is_stopped_without_lock(child, database):
     """Stopped where it has no transaction of its own; a child of it may have one, which ends."""
-    child.send_signal(signal.SIGSTOP)
+    suspend(child.pid)
     if is_free(database):
         return True
     child.send_signal(signal.SIGCONT)
@@ -63,13 +64,13 @@ def frozen(child, database):
 
 
 def nothing_is_left(semel):
-    """Kafka's brokers hear of a deletion a moment after it was confirmed."""
-    wait_for(lambda: drills(semel) == [], timeout=120, what="the end of what the drill had made")
+    """Kafka's brokers apply a deletion a moment after it was confirmed."""
+    wait_for(lambda: leftovers_of_drills(semel) == [], timeout=120, what="the removal of what the drill had created")
 
 
 @pytest.fixture
 def user(semel):
-    """Somebody with work of his own: an event that waits in the outbox, and one at the broker."""
+    """A user with events of their own: one waits in the outbox, one is at the broker."""
     semel.subscribe("billing")
     semel.publish(aggregate="order:1")
     semel.ok("relay", "--drain")
@@ -79,7 +80,7 @@ def user(semel):
 
 
 def state(semel):
-    """What the user would notice."""
+    """What a drill must not change."""
     tables = ("semel_outbox", "semel_inbox", "semel_subscription", "semel_lease", "semel_dead_letter")
     rows = {table: semel.sql(f"SELECT count(*) FROM {table}") for table in tables}
     return rows, semel.sql("SELECT id, status, attempts FROM semel_outbox ORDER BY seq"), semel.backend.broker.things()
@@ -87,21 +88,21 @@ def state(semel):
 
 @pytest.mark.anywhere
 @pytest.mark.core
-def test_a_drill_holds_and_the_users_own_things_are_as_they_were(user):
+def test_a_drill_succeeds_and_leaves_what_the_user_has_unchanged(user):
     before = state(user)
-    screen = user.ok("drill", *ROWS, env=temporary(user), timeout=120)
-    assert HELD in screen
+    output = user.ok("drill", *ROWS, env=temporary(user), timeout=120)
+    assert HELD in output
     nothing_is_left(user)
     assert state(user) == before
 
 
 @pytest.mark.anywhere
 @pytest.mark.core
-def test_a_killed_drill_is_cleared_up_after(user):
+def test_a_killed_drill_is_cleaned_up(user):
     before = state(user)
-    child = begun(user)
+    child = start_drill(user)
     child.send_signal(signal.SIGSTOP)
-    assert drills(user) != []
+    assert leftovers_of_drills(user) != []
     child.kill()
     child.wait(30)
     nothing_is_left(user)
@@ -109,21 +110,21 @@ def test_a_killed_drill_is_cleared_up_after(user):
 
 
 @pytest.mark.anywhere
-def test_what_nobody_could_clear_up_the_next_drill_does(user):
-    child = begun(user)
+def test_what_no_process_could_clean_up_is_removed_by_the_next_drill(user):
+    child = start_drill(user)
     child.send_signal(signal.SIGSTOP)
-    for process in {child.pid, *watchers(user)}:
+    for process in {child.pid, *lock_holders(user)}:
         os.kill(process, signal.SIGKILL)
     child.wait(30)
-    wait_for(lambda: watchers(user) == [], timeout=60, what="the end of the watcher")
-    assert drills(user) != []
+    wait_for(lambda: lock_holders(user) == [], timeout=60, what="the end of both processes")
+    assert leftovers_of_drills(user) != []
     assert f"{child.drill} was left by an earlier drill: removed" in user.ok("drill", "--clean", env=temporary(user), timeout=120)
     nothing_is_left(user)
     assert user.ok("drill", "--clean", env=temporary(user), timeout=120) == ""
 
 
 @pytest.mark.slow
-def test_every_row_of_the_matrix_and_the_seven_what_ifs_are_played(bare):
+def test_every_row_of_the_matrix_and_the_seven_what_ifs_are_run(bare):
     points = [row["name"] for row in json.loads(bare.ok("failpoints", "--json"))]
     report = json.loads(bare.ok("drill", "--json", timeout=300))
     assert report["ok"] and report["failed"] == 0
@@ -133,45 +134,45 @@ def test_every_row_of_the_matrix_and_the_seven_what_ifs_are_played(bare):
     assert list(bare.folder.iterdir()) == []
 
 
-def test_the_names_of_the_rows_are_those_that_row_takes(bare):
+def test_the_listed_names_are_those_that_the_option_row_takes(bare):
     names = [line.split()[0] for line in bare.ok("drill", "--list").splitlines()]
     assert "relay.after-confirm" in names and "order-is-poisoned" in names and "books" in names
     assert "did you mean relay.after-confirm" in bare.fails(64, "drill", "--row", "relay.after-confrm")
 
 
-def test_the_list_as_json_tells_what_the_table_shows(bare):
+def test_the_list_as_json_has_the_rows_of_the_table(bare):
     table = [line.split(maxsplit=2) for line in bare.ok("drill", "--list").splitlines()]
     rows = json.loads(bare.ok("drill", "--list", "--json"))
     assert [[row["name"], row["kind"], row["outcome"]] for row in rows] == table
 
 
 @pytest.mark.slow
-def test_a_row_that_fails_is_told_and_ends_with_1(bare):
-    """Somebody makes the drill's own audit forget what it was told, while the drill stands still."""
-    child = begun(bare)
+def test_a_row_that_fails_is_reported_and_the_exit_code_is_1(bare):
+    """While the drill is stopped, a trigger is created that deletes the rows of its audit table."""
+    child = start_drill(bare)
     (folder,) = bare.folder.iterdir()
-    wait_for(lambda: frozen(child, folder / "semel.db"), what="a moment without a lock")
+    wait_for(lambda: is_stopped_without_lock(child, folder / "semel.db"), what="a moment without a lock")
     bare.sql("CREATE TRIGGER forget AFTER INSERT ON audit BEGIN DELETE FROM audit WHERE order_id = NEW.order_id; END",
              database=folder / "semel.db")
     child.send_signal(signal.SIGCONT)
-    screen = child.stdout.read()
+    output = child.stdout.read()
     assert child.wait(60) == 1
-    assert 'found: orders with the trail "placed, paid": 0, expected 6' in screen
-    assert "of 24 rows failed" in screen
+    assert 'found: orders with the trail "placed, paid": 0, expected 6' in output
+    assert "of 24 rows failed" in output
     assert list(bare.folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_drill_clears_up_itself(bare, number):
-    child = begun(bare)
+def test_an_interrupted_drill_cleans_up_itself(bare, number):
+    child = start_drill(bare)
     child.send_signal(number)
     child.stdout.read()
     assert child.wait(30) == 75
     assert list(bare.folder.iterdir()) == []
 
 
-def test_a_drill_that_is_alive_is_not_taken_away(bare):
-    child = begun(bare, *ROWS)
+def test_a_drill_that_is_alive_is_not_removed(bare):
+    child = start_drill(bare, *ROWS)
     child.send_signal(signal.SIGSTOP)
     assert bare.ok("drill", "--clean") == ""
     child.send_signal(signal.SIGCONT)
@@ -179,7 +180,7 @@ def test_a_drill_that_is_alive_is_not_taken_away(bare):
     assert child.wait(30) == 0
 
 
-def test_a_broker_that_is_away_is_told_and_nothing_is_made(bare):
+def test_an_unreachable_broker_is_reported_and_nothing_is_created(bare):
     assert "127.0.0.1" in bare.fails(69, "--broker", "amqp://127.0.0.1:9/", "drill")
     assert list(bare.folder.iterdir()) == []
 
@@ -211,7 +212,7 @@ def test_a_folder_of_another_user_and_a_link_are_left_alone(bare):
 
 
 @pytest.mark.parametrize("name", ["semel-drill-", "semel-drill-12", "semel-drill-000000010000000g", "semel-drills"])
-def test_a_folder_that_is_only_called_alike_is_left_alone(bare, name):
+def test_a_folder_with_a_similar_name_is_left_alone(bare, name):
     (bare.folder / name).mkdir()
     (bare.folder / name / "lock").touch()
     assert bare.ok("drill", "--clean") == ""
@@ -220,7 +221,7 @@ def test_a_folder_that_is_only_called_alike_is_left_alone(bare, name):
 
 @pytest.mark.anywhere
 @pytest.mark.only("rabbitmq")
-def test_the_users_own_exchange_for_what_nobody_takes_is_not_used(bare):
+def test_the_users_alternate_exchange_is_not_used(bare):
     url = bare.backend.environment()["SEMEL_BROKER"]
     joint = "&" if "?" in url else "?"
     broker = f"{url}{joint}alternate-exchange=leftovers&heartbeat=20"
@@ -230,7 +231,7 @@ def test_the_users_own_exchange_for_what_nobody_takes_is_not_used(bare):
 
 @pytest.mark.anywhere
 @pytest.mark.only("postgres")
-def test_a_user_who_may_make_no_schema_is_told_what_is_needed(bare):
+def test_a_missing_right_to_create_a_schema_is_reported(bare):
     role = f"drill_{os.getpid()}"
     bare.sql(f"CREATE ROLE {role} LOGIN")
     try:
@@ -238,6 +239,6 @@ def test_a_user_who_may_make_no_schema_is_told_what_is_needed(bare):
         assert role in url
         complaint = bare.fails(78, "--store", url, "--broker", "local:semel-broker.db", "drill")
         assert "permission denied" in complaint and "CREATE on the database" in complaint
-        assert drills(bare) == []
+        assert leftovers_of_drills(bare) == []
     finally:
         bare.sql(f"DROP ROLE {role}")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The examples, as a user meets them: built from an installed copy, and run with the installed
-program. The copy is moved after its installation, so nothing in it may know where it was made."""
+program. The copy is moved after its installation, so nothing in it may depend on its first path."""
 import json
 import os
 import shutil
@@ -40,7 +40,7 @@ def run(*words, code=0, **options):
 
 @pytest.fixture(scope="module")
 def prefix(tmp_path_factory):
-    """`make install` into one place, then moved to another."""
+    """`make install` into one folder, which is then moved."""
     folder = tmp_path_factory.mktemp("installed")
     run("make", "-C", TREE, "install", f"PREFIX={folder / 'made'}")
     (folder / "made").rename(folder / "moved")
@@ -142,7 +142,7 @@ def test_every_header_can_be_included_alone(environment, tmp_path, header, langu
     run("clang", "-x", language, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", *flags, source)
 
 
-def test_the_package_tells_the_version_of_the_program(environment):
+def test_the_package_has_the_version_of_the_program(environment):
     version = run("pkg-config", "--modversion", "semel", env=environment).strip()
     assert version in run("semel", "--version", env=environment)
 

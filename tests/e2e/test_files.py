@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What other users of the machine can do with the files of SQLite and the local broker: nothing, unless the URL shares
-them with a group. Another user is played with the user id of nobody, so most of it needs root."""
+them with a group. The other user is `nobody`, so most of these tests need root."""
 import contextlib
 import fcntl
 import json
@@ -18,7 +18,7 @@ from program import Semel, wait_for
 
 pytestmark = [pytest.mark.only("sqlite"), pytest.mark.only("local")]
 NOBODY = 65534
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="files: only root can play another user")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="files: only root can run processes as another user")
 SQL = ("--sql", "SELECT 1")
 
 
@@ -50,8 +50,8 @@ def findings(semel, check, env=None):
     return [finding for finding in report["findings"] if finding["check"] == check]
 
 
-def settle(path):
-    """Empties the log and removes what is beside the file."""
+def checkpoint(path):
+    """Moves the log into the database, and removes the files beside it."""
     connection = sqlite3.connect(path)
     assert connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
     connection.close()
@@ -59,14 +59,14 @@ def settle(path):
         beside.unlink()
 
 
-def of_nobody(path):
+def chown_to_nobody(path):
     os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
 
 
-def nobody_tries(code, *words):
+def run_as_nobody(code, *words):
     """The output of a program of another user."""
-    done = subprocess.run([sys.executable, "-c", code, *map(str, words)], user=NOBODY, group=NOBODY, extra_groups=[], capture_output=True,
-                          text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", code, *map(str, words)], user=NOBODY, group=NOBODY, extra_groups=[],
+                          capture_output=True, text=True, timeout=60, check=False)
     return done.stdout.strip(), done.stderr
 
 
@@ -91,7 +91,7 @@ def test_the_url_shares_every_file_with_the_group(bare, umask):
     assert not (bare.folder / "other.db").exists()
 
 
-def test_the_applications_file_keeps_its_mode_and_doctor_tells_who_may_read_it():
+def test_the_applications_file_keeps_its_mode_and_doctor_reports_who_may_read_it():
     with folder_of_mode(0o755) as semel:
         semel.store.touch()
         semel.store.chmod(0o644)
@@ -134,7 +134,7 @@ def test_another_user_can_open_none_of_the_files_and_an_older_lock_file_is_repai
         turn.chmod(0o644)
         deliver(semel)
         files = [path for path in semel.folder.iterdir() if ".db" in path.name]
-        assert turn in files and nobody_tries(OPEN_ALL, *files) == ("", "")
+        assert turn in files and run_as_nobody(OPEN_ALL, *files) == ("", "")
 
 
 @as_root
@@ -155,18 +155,18 @@ def test_two_users_of_one_group_share_the_files():
 def test_what_root_makes_beside_a_file_belongs_to_the_files_owner():
     with folder_of_mode(0o755) as semel:
         semel.program = shutil.copy(semel.program, semel.folder / "program")
-        of_nobody(semel.folder)
+        chown_to_nobody(semel.folder)
         other = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
         semel.ok("init", **other)
         deliver(semel, **other)
-        settle(semel.store)
-        settle(semel.broker)
+        checkpoint(semel.store)
+        checkpoint(semel.broker)
         deliver(semel)
         assert {path.stat().st_uid for path in semel.folder.iterdir() if ".db" in path.name} == {NOBODY}
         deliver(semel, **other)
 
 
-# ---- what somebody has put there ---------------------------------------------------------------
+# ---- files that another user has put there -----------------------------------------------------
 
 
 @as_root
@@ -178,8 +178,8 @@ def test_a_planted_lock_file_is_not_used_and_delivery_goes_on():
         mine.chmod(0o644)
         turn.symlink_to(mine)
         deliver(semel)
-        told = [found["text"] for found in findings(semel, "broker-files") if found["gravity"] == "problem"]
-        assert any(f"{turn}" in text for text in told), told
+        texts = [found["text"] for found in findings(semel, "broker-files") if found["gravity"] == "problem"]
+        assert any(f"{turn}" in text for text in texts), texts
         turn.unlink()
         turn.symlink_to(semel.folder / "elsewhere")
         deliver(semel)
@@ -193,12 +193,12 @@ def test_a_planted_lock_file_is_not_used_and_delivery_goes_on():
         deliver(semel)
         turn.unlink()
         turn.touch()
-        of_nobody(turn)
+        chown_to_nobody(turn)
         with open(turn) as held:
             fcntl.flock(held, fcntl.LOCK_EX)
             deliver(semel)
-        told = [found for found in findings(semel, "broker-files") if "another user" in found["text"]]
-        assert told and told[0]["gravity"] == "problem" and "remove it" in told[0]["do"]
+        foreign = [found for found in findings(semel, "broker-files") if "another user" in found["text"]]
+        assert foreign and foreign[0]["gravity"] == "problem" and "remove it" in foreign[0]["do"]
 
 
 @as_root
@@ -209,9 +209,9 @@ def test_a_planted_log_is_not_read(side):
         deliver(semel)
         for file, scheme in ((semel.store, "store"), (semel.broker, "broker")):
             planted = file.with_name(file.name + side)
-            settle(file)
+            checkpoint(file)
             planted.touch()
-            of_nobody(planted)
+            chown_to_nobody(planted)
             complaint = semel.fails(69, "relay", "--drain")
             assert str(planted) in complaint and scheme in complaint and "remove it" in complaint
             planted.unlink()
@@ -220,12 +220,12 @@ def test_a_planted_log_is_not_read(side):
             planted.unlink()
         semel.folder.chmod(0o755)
         planted.touch()
-        of_nobody(planted)  # here nobody but its owner could have put it
+        chown_to_nobody(planted)  # here no other user could have put it
         semel.ok("relay", "--drain")
 
 
 @as_root
-def test_a_link_at_the_path_is_followed_unless_somebody_else_made_it():
+def test_a_link_at_the_path_is_followed_unless_another_user_made_it():
     with folder_of_mode(0o1777) as semel:
         inner = semel.folder / "inner"
         inner.mkdir(0o700)
@@ -233,7 +233,7 @@ def test_a_link_at_the_path_is_followed_unless_somebody_else_made_it():
         semel.ok("--store", f"sqlite:{real}", "init")
         semel.store.symlink_to(real)
         semel.publish()
-        of_nobody(semel.store)
+        chown_to_nobody(semel.store)
         assert "symbolic link of another user" in semel.fails(69, "publish", "--type", "x", "--aggregate", "order:1")
         semel.store.unlink()
         semel.store.symlink_to(inner / "nothing.db")
@@ -252,19 +252,20 @@ def test_a_link_at_the_path_is_followed_unless_somebody_else_made_it():
 
 
 @pytest.mark.slow
-def test_a_process_that_keeps_the_lock_file_is_named_and_costs_one_wait_in_a_while(bare):
+def test_a_process_that_keeps_the_lock_file_is_named_and_waited_for_once_per_interval(bare):
     bare.ok("init")
     deliver(bare)
     with open(f"{bare.broker}-turn") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        told = [found for found in findings(bare, "broker-files") if found["gravity"] == "problem"]
-        assert told and f"process {os.getpid()} " in told[0]["text"] and "fuser" in told[0]["do"]
+        problems = [found for found in findings(bare, "broker-files") if found["gravity"] == "problem"]
+        assert problems and f"process {os.getpid()} " in problems[0]["text"] and "fuser" in problems[0]["do"]
         for _ in range(20):
             bare.publish()
         log = bare.folder / "log"
         with open(log, "w") as out:
             relay = bare.spawn("relay", "--window", "1", env={"SEMEL_LOG": "json"}, stderr=out)
-            wait_for(lambda: bare.sql("SELECT count(*) FROM semel_outbox WHERE published_at IS NULL") == [(0,)], timeout=120, what="all published")
+            wait_for(lambda: bare.sql("SELECT count(*) FROM semel_outbox WHERE published_at IS NULL") == [(0,)],
+                     timeout=120, what="all published")
             assert bare.stop(relay) == 0
         lines = [line for line in log.read_text().splitlines() if "held too long" in line]
         assert len(lines) == 1 and f"process {os.getpid()} " in lines[0], log.read_text()
@@ -283,7 +284,8 @@ def test_a_process_that_keeps_the_write_lock_is_named(bare, journal):
             bare.ok("relay", "--drain", "--timeout", "60s")
             bare.publish()
         connection.execute("BEGIN IMMEDIATE")
-        words = ("publish", "--type", "x", "--aggregate", "order:1") if scheme == "sqlite" else ("relay", "--drain", "--timeout", "1s")
+        publish, relay = ("publish", "--type", "x", "--aggregate", "order:1"), ("relay", "--drain", "--timeout", "1s")
+        words = publish if scheme == "sqlite" else relay
         env = {f"SEMEL_{'STORE' if scheme == 'sqlite' else 'BROKER'}": f"{scheme}:{path}?busy-timeout=200"}
         done = bare.run(*words, env=env)
         assert done.returncode == 75 and f"process {os.getpid()} holds the lock on " in done.stderr, done.stderr

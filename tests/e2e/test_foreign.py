@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other people's clients: psycopg2 publishes and claims by SQL alone, pika reads and writes what travels.
-No library of ours is on their side, only the contracts."""
+"""Foreign clients: psycopg2 publishes and claims by SQL alone, pika reads and writes messages. They use no library
+of ours, only the documented contracts."""
 import contextlib
 import json
 import re
@@ -22,7 +22,8 @@ psycopg2 = pytest.importorskip("psycopg2")
 pika = pytest.importorskip("pika")
 
 TOPIC = "order.events"
-TABLES = "CREATE TABLE orders (id text PRIMARY KEY); CREATE TABLE invoice (place bigserial, event_id text, aggregate text, payload text)"
+TABLES = ("CREATE TABLE orders (id text PRIMARY KEY);"
+          " CREATE TABLE invoice (place bigserial, event_id text, aggregate text, payload text)")
 INVOICE = "INSERT INTO invoice (event_id, aggregate, payload) VALUES (:id, :aggregate_id, :payload)"
 CONSUME = ("consume", "--scope", "billing", "--topic", TOPIC, "--sql", INVOICE, "--drain", "--first-delay", "20ms")
 
@@ -100,7 +101,7 @@ def test_a_claim_is_won_once_and_joins_the_transaction(shop, database):
 
 @pytest.mark.parametrize("arguments", ["'', 'e', now(), 't'", "'s', ' ', now(), 't'", "NULL, 'e', now(), 't'",
                                        "'s', 'e', NULL, 't'", "'s', 'e', now(), NULL", "'s', 'e', 'infinity', 't'"])
-def test_a_claim_that_says_too_little_is_an_error_and_leaves_no_row(shop, database, arguments):
+def test_an_invalid_claim_is_an_error_and_leaves_no_row(shop, database, arguments):
     with pytest.raises(psycopg2.Error):
         run(database, f"SELECT semel_try_claim({arguments}, 0, 1)")
     database.rollback()
@@ -139,11 +140,11 @@ def test_a_foreign_consumer_finds_properties_and_headers(shop, database, channel
     assert (properties.message_id, properties.type, properties.app_id) == (event_id, "order.created.v1", "shop")
     assert (properties.correlation_id, properties.content_type, properties.delivery_mode) == ("c-1", "application/json", 2)
     assert abs(properties.timestamp - began.timestamp()) < 60
-    told = properties.headers
-    assert (told["cloudEvents_id"], told["cloudEvents_type"], told["cloudEvents_source"]) == (event_id, "order.created.v1", "shop")
-    assert told["cloudEvents_time"].endswith("Z")
-    assert (told["semel-aggregate-type"], told["semel-aggregate-id"]) == ("order", "ord-1")
-    assert (told["tenantId"], told["traceparent"]) == ("t-1", headers["traceparent"])
+    received = properties.headers
+    assert (received["cloudEvents_id"], received["cloudEvents_type"]) == (event_id, "order.created.v1")
+    assert received["cloudEvents_source"] == "shop" and received["cloudEvents_time"].endswith("Z")
+    assert (received["semel-aggregate-type"], received["semel-aggregate-id"]) == ("order", "ord-1")
+    assert (received["tenantId"], received["traceparent"]) == ("t-1", headers["traceparent"])
 
 
 def send(channel, body=b'{"total": 5}', exchange=TOPIC, routing_key="order.created.v1", headers=None, **properties):
@@ -178,19 +179,19 @@ def test_the_aggregate_of_a_foreign_message_is_its_routing_key_or_what_its_heade
     assert sorted(row[1] for row in invoices(shop)) == ["ord-7", "ord-8"]
 
 
-@pytest.mark.parametrize("message, told", [
+@pytest.mark.parametrize("message, reason", [
     ({"message_id": None}, "id"), ({"body": b'{"total": '}, "application/json"), ({"body": b"\xff\x00\xfe"}, "application/json")],
     ids=["no id", "broken JSON", "no UTF-8"])
-def test_a_foreign_message_that_breaks_the_contract_is_a_dead_letter(shop, channel, message, told):
+def test_a_foreign_message_that_breaks_the_contract_is_a_dead_letter(shop, channel, message, reason):
     send(channel, **message)
     good = send(channel, routing_key="other")
     shop.ok(*CONSUME)
     assert [row[0] for row in invoices(shop)] == [good]
     (letter,) = shop.json("dlq", "list")
-    assert told in letter["failureReason"] and letter["attempts"] == 0
+    assert reason in letter["failureReason"] and letter["attempts"] == 0
 
 
-LONG = "".join(str(uuid.uuid4()) for _ in range(200))[:6000]  # cannot be packed
+LONG = "".join(str(uuid.uuid4()) for _ in range(200))[:6000]  # cannot be compressed
 UNFIT = {
     "id not UTF-8": ({"message_id": b"a\xff\xfe"}, "id is not valid UTF-8"),
     "id with a zero byte": ({"message_id": "a\x00b"}, "id has a zero byte"),
@@ -199,7 +200,8 @@ UNFIT = {
     "long type": ({"type": None, "headers": {"cloudEvents_type": LONG}}, "type is 6000 bytes long"),
     "aggregate not UTF-8": ({"headers": {"semel-aggregate-type": "order", "semel-aggregate-id": b"\xff\xfe"}},
                             "aggregate id is not valid UTF-8"),
-    "long aggregate": ({"headers": {"semel-aggregate-type": "order", "semel-aggregate-id": LONG}}, "aggregate id is 6000 bytes long"),
+    "long aggregate": ({"headers": {"semel-aggregate-type": "order", "semel-aggregate-id": LONG}},
+                       "aggregate id is 6000 bytes long"),
     "long aggregate type": ({"headers": {"semel-aggregate-type": LONG, "semel-aggregate-id": "1"}},
                             "aggregate type is 6000 bytes long"),
     "routing key not UTF-8": ({"routing_key": b"\xff\xfe"}, "is not valid UTF-8"),
@@ -209,15 +211,15 @@ UNFIT = {
 
 @pytest.mark.parametrize("what", UNFIT)
 def test_a_foreign_message_with_a_name_that_no_store_can_keep_is_a_dead_letter(shop, channel, what):
-    message, told = UNFIT[what]
+    message, reason = UNFIT[what]
     send(channel, **message)
     good = send(channel, routing_key="other")
     done = shop.run(*CONSUME, env={"SEMEL_FAILPOINT": "consume.after-commit:kill"})
     assert done.returncode == -9, done.stderr
-    shop.ok(*CONSUME)  # it comes again, and is the same letter
+    shop.ok(*CONSUME)  # it is redelivered, and is the same dead letter
     assert [row[0] for row in invoices(shop)] == [good]
     (letter,) = shop.json("dlq", "list")
-    assert told in letter["failureReason"] and letter["attempts"] == 0
+    assert reason in letter["failureReason"] and letter["attempts"] == 0
     assert shop.json("dlq", "show", letter["dlqEntryId"])["eventRecord"]["payload"] in ({"total": 5}, '{"total": 5}')
     shop.ok("trace", letter["originalEventId"])
     shop.ok("dlq", "replay", letter["dlqEntryId"])  # under the name that it has in the list
@@ -244,7 +246,7 @@ def test_a_business_key_that_no_store_can_keep_is_a_dead_letter(shop, channel):
 
 
 def test_zero_bytes_in_a_foreign_message_end_in_a_dead_letter_and_not_in_a_loop(shop, channel):
-    """PostgreSQL keeps none in a text: neither in the letter, nor where the handler casts to jsonb."""
+    """PostgreSQL stores none in a text: neither in the dead letter, nor where the handler casts to jsonb."""
     shop.sql("ALTER TABLE invoice ALTER COLUMN payload TYPE jsonb USING payload::jsonb")
     odd = {send(channel, b'{"a": "\\u0000"}', routing_key="1"): "",
            send(channel, routing_key="2", headers={"x": "a\x00b", "semel-previous": "p\x00q"}, type="refused.v1"): "",
@@ -257,7 +259,7 @@ def test_zero_bytes_in_a_foreign_message_end_in_a_dead_letter_and_not_in_a_loop(
     assert [row[0] for row in invoices(shop)] == [good]
     letters = {letter["originalEventId"]: letter for letter in shop.json("dlq", "list")}
     assert letters.keys() == odd.keys()
-    assert all(told in letters[event_id]["failureReason"] for event_id, told in odd.items())
+    assert all(reason in letters[event_id]["failureReason"] for event_id, reason in odd.items())
     for letter in letters.values():
         shop.ok("dlq", "show", letter["dlqEntryId"])
         done = shop.run("dlq", "replay", letter["dlqEntryId"])
@@ -282,7 +284,7 @@ def test_a_foreign_message_without_a_time_that_can_be_kept_is_still_consumed_onc
 
 
 class RawProperties(pika.BasicProperties):
-    """Properties as they are on the wire, also such as pika would not write."""
+    """Encoded properties, also such as pika would not write."""
 
     def __init__(self, raw):
         super().__init__()
@@ -300,7 +302,7 @@ def deep_properties(event_id, size=120_000):
 
 
 def test_headers_that_are_nested_as_deep_as_a_frame_allows_are_read(shop, channel):
-    """Their reader, librabbitmq, goes down with them; and where stacks are unlimited, threads get the smallest ones."""
+    """librabbitmq recurses when it decodes them; and where the stack limit is unlimited, threads get the smallest stacks."""
     event_id = str(uuid.uuid4())
     channel.basic_publish(TOPIC, "order.created.v1", b"{}", deep_properties(event_id), mandatory=True)
     config = shop.folder / "deep.yaml"
@@ -336,12 +338,12 @@ def guarded(shop):
     shop.sql(f"REVOKE careful FROM {role}")
 
 
-@pytest.mark.unless("rabbitmq-stream", reason="its URL says nothing of streams")
-def test_the_whole_way_over_checked_certificates(shop, guarded):
+@pytest.mark.unless("rabbitmq-stream", reason="its URL has no parameter for streams")
+def test_delivery_over_verified_certificates(shop, guarded):
     env = guarded(mix.servers().authority)
     event_id = shop.publish("--payload", '{"total": 5}', env=env)
     shop.ok("relay", "--drain", env=env)
-    env["SEMEL_BROKER"] = env["SEMEL_BROKER"].replace("@localhost:", "@127.0.0.1:")  # an address that it has, too
+    env["SEMEL_BROKER"] = env["SEMEL_BROKER"].replace("@localhost:", "@127.0.0.1:")  # an address that the certificate has, too
     shop.ok(*CONSUME, env=env)
     assert [row[0] for row in invoices(shop)] == [event_id]
 
@@ -365,7 +367,7 @@ class Folder:
 
 
 @pytest.mark.parametrize("which", ["SEMEL_STORE", "SEMEL_BROKER"])
-def test_a_certificate_of_somebody_else_is_refused(shop, guarded, tmp_path, which):
+def test_a_certificate_of_an_unknown_authority_is_refused(shop, guarded, tmp_path, which):
     right, wrong = guarded(mix.servers().authority), guarded(Certificates(Folder(tmp_path), "foreign").authority)
     shop.publish(env=right)
     done = shop.run("relay", "--drain", "--timeout", "3s", env={**right, which: wrong[which]})
@@ -376,12 +378,12 @@ def test_a_certificate_of_somebody_else_is_refused(shop, guarded, tmp_path, whic
 
 
 @pytest.mark.parametrize("which", ["SEMEL_STORE", "SEMEL_BROKER"])
-@pytest.mark.parametrize("damage", ["wrong password", "no server", "no such place"])
+@pytest.mark.parametrize("damage", ["wrong password", "no server", "unknown name"])
 def test_a_password_is_in_no_log_error_or_list_of_processes(shop, guarded, which, damage):
     env = {**guarded(mix.servers().authority), "SEMEL_LOG_LEVEL": "debug"}
     broken = {"wrong password": env[which].replace(SECRET, f"{SECRET}-typo"),
               "no server": re.sub(r"@(\w+|127.0.0.1):\d+", "@127.0.0.1:9", env[which]),
-              "no such place": re.sub(r"(:\d+)/[^?]+", r"\1/nowhere", env[which])}[damage]
+              "unknown name": re.sub(r"(:\d+)/[^?]+", r"\1/nowhere", env[which])}[damage]
     for words in (("relay", "--drain", "--timeout", "1s"), (*CONSUME, "--timeout", "1s"), ("verify",), ("dlq", "count")):
         done = shop.run(*words, env={**env, which: broken})
         assert SECRET not in done.stdout + done.stderr, (words, done.stderr)
@@ -398,10 +400,11 @@ def test_a_password_comes_from_a_file(shop, guarded, tmp_path, monkeypatch):
     event_id = shop.publish()
     monkeypatch.setattr(shop.backend, "environment", dict)
     relay = shop.spawn("relay", env=env)
-    wait_for(lambda: shop.sql("SELECT 1 FROM semel_outbox WHERE id = ? AND status = 'PUBLISHED'", event_id), what="the relay's work")
+    wait_for(lambda: shop.sql("SELECT 1 FROM semel_outbox WHERE id = ? AND status = 'PUBLISHED'", event_id),
+             what="the event is published")
     for name in ("cmdline", "environ"):
-        with open(f"/proc/{relay.pid}/{name}", "rb") as seen:
-            assert SECRET.encode() not in seen.read()
+        with open(f"/proc/{relay.pid}/{name}", "rb") as file:
+            assert SECRET.encode() not in file.read()
     assert shop.stop(relay) == 0
 
 
@@ -409,7 +412,7 @@ def test_the_password_of_a_store_comes_from_a_passfile(shop, guarded, tmp_path):
     url = guarded(mix.servers().authority)["SEMEL_STORE"].replace(f":{SECRET}@", "@")
     passfile = tmp_path / "passfile"
     passfile.write_text(f"*:*:*:*:{SECRET}\n")
-    passfile.chmod(0o600)  # others are not believed
+    passfile.chmod(0o600)  # libpq ignores one that others can read
     refused = shop.run("dlq", "count", env={"SEMEL_STORE": url, "PGPASSFILE": str(tmp_path / "none")})
     assert refused.returncode != 0 and "password" in refused.stderr, refused.stderr
     shop.ok("dlq", "count", env={"SEMEL_STORE": url, "PGPASSFILE": str(passfile)})

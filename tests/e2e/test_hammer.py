@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The admin server under broken, slow and many connections: it refuses, it cuts, and it goes on answering."""
+"""The admin server under malformed requests, slow and many connections: it refuses, disconnects, and goes on answering."""
 import json
 import os
 import random
@@ -16,7 +16,7 @@ DEEP = b"[" * 200000
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """One for all of them: what an attack leaves behind is the next one's trouble."""
+    """One server for all tests: no attack may affect the tests after it."""
     semel = Semel(tmp_path_factory.mktemp("hammer"))
     semel.ok("init")
     one = Server(semel)
@@ -25,13 +25,14 @@ def server(tmp_path_factory):
     semel.close()
 
 
-def lives(server):
+def assert_alive(server):
     assert server.json("/livez") == {"alive": True}
 
 
 def head(server, line, *headers):
-    """A whole head; the connection is closed behind the answer."""
-    lines = [line.encode() if isinstance(line, str) else line, f"Host: localhost:{server.port}".encode(), b"Connection: close", *headers]
+    """A complete head; the connection is closed after the answer."""
+    first = line.encode() if isinstance(line, str) else line
+    lines = [first, f"Host: localhost:{server.port}".encode(), b"Connection: close", *headers]
     return b"\r\n".join(lines) + b"\r\n\r\n"
 
 
@@ -46,7 +47,7 @@ def problem(answer):
     return json.loads(body)
 
 
-NONSENSE = [
+MALFORMED = [
     b"", b"\r\n\r\n", b"\0" * 100, b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET /livez\r\n\r\n", b"A" * 100000,
     b"GET /livez HTTP/1.1\r\n\r\n", b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 20000 + b"\r\n", b" GET / HTTP/1.1\r\n\r\n",
     b"GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
@@ -55,17 +56,18 @@ NONSENSE = [
 
 
 @pytest.mark.sanitize
-def test_nonsense_is_never_answered_as_a_request(server):
-    for data in NONSENSE:
+def test_malformed_data_is_never_answered_as_a_request(server):
+    for data in MALFORMED:
         assert status(server.raw(data, finished=True)) not in (200, 202), data[:60]
-    lives(server)
+    assert_alive(server)
 
 
 @pytest.mark.sanitize
-def test_heads_that_can_be_read_in_two_ways_are_refused(server):
+def test_ambiguous_heads_are_refused(server):
     line, body = "POST /api/admin/replays HTTP/1.1", b"0\r\n\r\n"
     for headers in (
-        [b"Host: evil.example"], [b"Content-Length: 5", b"Content-Length: 2"], [b"Content-Length: 5", b"Transfer-Encoding: chunked"],
+        [b"Host: evil.example"], [b"Content-Length: 5", b"Content-Length: 2"],
+        [b"Content-Length: 5", b"Transfer-Encoding: chunked"],
         [b"Transfer-Encoding: chunked", b"Transfer-Encoding: chunked"], [b"Transfer-Encoding: gzip, chunked"],
     ):
         answer = server.raw(head(server, line, *headers) + body)
@@ -74,15 +76,16 @@ def test_heads_that_can_be_read_in_two_ways_are_refused(server):
 
 
 @pytest.mark.sanitize
-def test_a_zero_byte_is_never_cut_off_in_silence(server):
+def test_no_text_is_silently_cut_at_a_zero_byte(server):
     assert problem(server.raw(head(server, "GET /livez%00/x HTTP/1.1")))["status"] == 404
     assert problem(server.raw(head(server, "GET /api/admin/dlq?scope=a%00b HTTP/1.1")))["status"] == 400
 
 
 @pytest.mark.sanitize
-def test_texts_that_are_no_utf8_are_refused(server):
+def test_texts_that_are_not_utf8_are_refused(server):
     for line, code in (
-        ("GET /api/admin/dlq?scope=%ff HTTP/1.1", 400), ("GET /api/admin/dlq?%ff=1 HTTP/1.1", 400), ("GET /api/admin/trace/%c0%80 HTTP/1.1", 404),
+        ("GET /api/admin/dlq?scope=%ff HTTP/1.1", 400), ("GET /api/admin/dlq?%ff=1 HTTP/1.1", 400),
+        ("GET /api/admin/trace/%c0%80 HTTP/1.1", 404),
         ("POST /api/admin/subscriptions/%ff/pause HTTP/1.1", 404), ("DELETE /api/admin/dlq/x?reason=%ed%a0%80 HTTP/1.1", 400),
         (b"GET /\xff\xfe HTTP/1.1", 404), (b"GET /api/admin/dlq?type=\xff HTTP/1.1", 400),
     ):
@@ -96,7 +99,7 @@ def test_a_head_has_32_kib_and_no_more(server):
         assert status(server.raw(head(server, "GET /livez HTTP/1.1", b"X: " + b"y" * large))) == 431
     assert status(server.raw(head(server, "GET /" + "y" * 40000 + " HTTP/1.1"))) in (414, 431)
     assert status(server.raw(head(server, "GET /livez HTTP/1.1", b"X: " + b"y" * MIB))) != 200
-    lives(server)
+    assert_alive(server)
 
 
 def chunked(*chunks):
@@ -104,7 +107,7 @@ def chunked(*chunks):
 
 
 @pytest.mark.sanitize
-def test_chunks_are_taken_when_they_are_right_and_only_then(server):
+def test_only_valid_chunks_are_accepted(server):
     start = head(server, "POST /api/admin/replays HTTP/1.1", b"Transfer-Encoding: chunked")
     answer = server.raw(start + chunked((b'{"dry',), (b'Run": true}',), b"0\r\n\r\n"))
     assert status(answer) == 202
@@ -112,7 +115,7 @@ def test_chunks_are_taken_when_they_are_right_and_only_then(server):
         assert status(server.raw(start + body, finished=True)) not in (200, 202), body
     many = start + chunked(*[(b"x" * 1000,)] * 1100, b"0\r\n\r\n")
     assert problem(server.raw(many))["type"] == "/problems/too-large"
-    lives(server)
+    assert_alive(server)
 
 
 @pytest.mark.sanitize
@@ -124,11 +127,11 @@ def test_bodies_that_are_too_large_or_too_deep_are_refused(server):
     assert server.problem(400, *replays, body=b'{"type": "\xff"}') == "usage"
     huge = head(server, "POST /api/admin/replays HTTP/1.1", b"Content-Length: 99999999999999999999")
     assert status(server.raw(huge)) in (400, 413)
-    lives(server)
+    assert_alive(server)
 
 
 @pytest.mark.sanitize
-def test_requests_that_come_all_at_once_are_answered_in_their_order(server):
+def test_pipelined_requests_are_answered_in_order(server):
     host = f"Host: localhost:{server.port}\r\n"
     paths = ["/livez", "/api/admin/dlq/count", "/readyz", "/api/admin/dlq/nope"] * 10
     data = "".join(f"GET {path} HTTP/1.1\r\n{host}\r\n" for path in paths).encode() + head(server, "GET /livez HTTP/1.1")
@@ -152,29 +155,29 @@ def test_requests_with_random_damage_do_no_harm(server):
             data[at:at + chance.randint(0, 3)] = bytes(chance.randrange(256) for _ in range(chance.randint(0, 3)))
         answer = server.raw(bytes(data), finished=True)
         assert status(answer) is None or status(answer) < 500, bytes(data)
-    lives(server)
+    assert_alive(server)
 
 
 def files_of(server):
     return len(os.listdir(f"/proc/{server.child.pid}/fd"))
 
 
-def test_a_thousand_half_requests_keep_nobody_out(server):
+def test_a_thousand_incomplete_requests_do_not_block_other_clients(server):
     limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit < 1200:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(1200, most), most))
     number = min(1000, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 200)
     before = files_of(server)
-    half = []
+    incomplete = []
     try:
         for _ in range(number):
-            half.append(socket.create_connection(("127.0.0.1", server.port), timeout=30))
-            half[-1].sendall(b"GET /livez HTTP/1.1\r\nX: ")
+            incomplete.append(socket.create_connection(("127.0.0.1", server.port), timeout=30))
+            incomplete[-1].sendall(b"GET /livez HTTP/1.1\r\nX: ")
         for _ in range(10):
-            lives(server)
+            assert_alive(server)
         assert files_of(server) < before + 220
     finally:
-        for connection in half:
+        for connection in incomplete:
             connection.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, most))
     wait_for(lambda: files_of(server) <= before + 12, timeout=60, what="closed connections")
@@ -189,13 +192,13 @@ def test_too_many_streams_are_refused_and_the_others_go_on(server):
             streams.append(socket.create_connection(("127.0.0.1", server.port), timeout=60, source_address=source))
             streams[-1].sendall(request)
         for stream in streams:
-            told = b""
-            while b"data: {" not in told:
+            received = b""
+            while b"data: {" not in received:
                 part = stream.recv(65536)
-                assert part, told
-                told += part
+                assert part, received
+                received += part
         assert problem(server.raw(request))["type"] == "/problems/busy"
-        lives(server)
+        assert_alive(server)
     finally:
         for stream in streams:
             stream.close()
@@ -208,15 +211,15 @@ def first_bytes(server, data):
         return connection.recv(65536)
 
 
-def test_a_store_that_does_not_answer_does_not_take_the_pulse_away(tmp_path):
+def test_livez_is_answered_while_the_store_does_not_answer(tmp_path):
     semel = Semel(tmp_path)
     with socket.create_server(("127.0.0.1", 0), backlog=128) as silent:
-        store = f"postgres://nobody@127.0.0.1:{silent.getsockname()[1]}/nothing"
+        store = f"postgres://app@127.0.0.1:{silent.getsockname()[1]}/nothing"
         server = Server(semel, env={"SEMEL_STORE": store})
         waiting = [socket.create_connection(("127.0.0.1", server.port), timeout=30) for _ in range(12)]
         for connection in waiting:
             connection.sendall(head(server, "GET /readyz HTTP/1.1"))
-        lives(server)
+        assert_alive(server)
         assert server.ask("/")[0] == 200
         for connection in waiting:
             connection.close()

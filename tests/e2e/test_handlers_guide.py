@@ -14,7 +14,7 @@ def reader(tmp_path_factory):
 
 
 def test_every_example_of_the_guide_runs(reader):
-    assert len(reader.said) >= 7
+    assert len(reader.printed) >= 7
 
 
 def test_the_sql_handler_wrote_an_invoice_per_order(reader):
@@ -35,11 +35,11 @@ def test_what_was_rejected_is_a_dead_letter_with_the_reason(reader):
 
 
 def test_the_printed_events_pass_through_a_pipeline(reader):
-    assert any(said.split() == ['"aggregateId":"ord-1"', '"aggregateId":"ord-2"'] for said in reader.said)
+    assert any(printed.split() == ['"aggregateId":"ord-1"', '"aggregateId":"ord-2"'] for printed in reader.printed)
 
 
 def test_the_upcasters_made_the_newest_version(reader):
-    lines = [line for line in reader.said[-1].splitlines() if line.startswith("{")]
+    lines = [line for line in reader.printed[-1].splitlines() if line.startswith("{")]
     assert len(lines) == 2
     for line in lines:
         assert '"type":"order.created.v3"' in line and '"currency":"EUR"' in line and '"amount":' in line

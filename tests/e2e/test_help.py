@@ -41,7 +41,7 @@ def test_help_needs_nothing_else_to_be_right(bare):
     assert bare.ok("consume", "--help", "--store", "nonsense")
 
 
-def test_the_version_is_told(bare):
+def test_the_version_is_printed(bare):
     header = (TREE / "include" / "semel" / "version.h").read_text()
     version = re.search(r'SEMEL_VERSION "(.*)"', header).group(1)
     assert bare.ok("--version") == f"semel {version}\n"
@@ -55,7 +55,7 @@ def test_a_closed_standard_output_ends_the_program_quietly(bare):
     assert (done.stdout, done.stderr) == ("0\n", "")
 
 
-def test_a_full_disk_under_standard_output_is_told(bare):
+def test_a_full_disk_under_standard_output_is_reported(bare):
     for words in (("--help",), ("run", "--sample")):  # one that fits into a buffer, and one that does not
         with open("/dev/full", "w", encoding="utf-8") as full:
             done = bare.run(*words, stdout=full)

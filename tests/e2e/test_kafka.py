@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other people's clients at Kafka: confluent-kafka reads what the relay sends, and what it writes is understood,
-also what nobody would write on purpose. SEMEL_TEST_KAFKA is host:port of a Kafka that may be filled."""
+"""Foreign clients at Kafka: confluent-kafka reads what the relay sends, and a consumer reads what it writes, also
+unusual records. SEMEL_TEST_KAFKA is host:port of a Kafka on which tests may create topics."""
 import json
 import os
 import uuid
@@ -13,8 +13,8 @@ SERVER = os.environ.get("SEMEL_TEST_KAFKA")
 pytestmark = [pytest.mark.anywhere, pytest.mark.only("sqlite"), pytest.mark.only("kafka")]
 kafka = pytest.importorskip("confluent_kafka")
 
-TOLD = json.loads(os.environ.get("SEMEL_TEST_SERVERS", "{}"))
-secured = pytest.mark.skipif(not TOLD.get("kafka"), reason="the server of SEMEL_TEST_KAFKA is not one of servers.py")
+TEST_SERVERS = json.loads(os.environ.get("SEMEL_TEST_SERVERS", "{}"))
+secured = pytest.mark.skipif(not TEST_SERVERS.get("kafka"), reason="the server of SEMEL_TEST_KAFKA is not one of servers.py")
 EFFECT = "INSERT INTO effect VALUES (:id, :aggregate_type, :aggregate_id, :payload, :time)"
 
 
@@ -43,7 +43,7 @@ class Shop:
         assert self.producer.flush(60) == 0
 
     def read(self, count, topic=None):
-        """Whatever is in the topic, by a consumer of no group to speak of."""
+        """Whatever is in the topic, by a consumer of a new group."""
         reader = kafka.Consumer({"bootstrap.servers": SERVER, "group.id": str(uuid.uuid4()),
                                  "auto.offset.reset": "earliest"})
         reader.subscribe([topic or self.topic])
@@ -136,8 +136,8 @@ def test_a_failing_event_goes_through_the_retry_topics_and_is_a_dead_letter_in_t
     assert headers["ce_id"] == entry["originalEventId"] and headers["semel-dead-attempts"] == "3"
     assert headers["semel-dead-reason"] == entry["failureReason"] and headers["semel-dead-scope"] == "billing"
     assert headers["semel-dead-topic"] == shop.topic
-    buried, failed = (datetime.fromisoformat(text) for text in (headers["semel-dead-time"], entry["failureTimestamp"]))
-    assert abs(buried - failed) < timedelta(hours=1)
+    dead_lettered, failed = (datetime.fromisoformat(text) for text in (headers["semel-dead-time"], entry["failureTimestamp"]))
+    assert abs(dead_lettered - failed) < timedelta(hours=1)
     origin = shop.read_at(int(headers["semel-dead-partition"]), int(headers["semel-dead-offset"]))
     assert dict(origin.headers())["ce_id"].decode() == headers["ce_id"]
     shop.ok("dlq", "replay", entry["dlqEntryId"])
@@ -146,7 +146,7 @@ def test_a_failing_event_goes_through_the_retry_topics_and_is_a_dead_letter_in_t
     assert "every committed event is accounted for" in shop.ok("verify", "--scope", "billing")
 
 
-def test_a_topic_that_is_missing_and_may_not_be_made_is_told_with_its_event(semel):
+def test_a_missing_topic_that_may_not_be_created_is_reported_with_its_event(semel):
     env = {"SEMEL_BROKER": f"kafka://{SERVER}/?create-topics=no"}
     topic = f"missing-{uuid.uuid4()}"
     semel.publish("--topic", topic)
@@ -165,7 +165,7 @@ def test_offsets_that_are_kept_in_the_store_win(shop):
     assert len(shop.effects()) == 20
 
 
-def test_a_topic_that_may_lose_what_was_confirmed_or_refuses_whole_batches_is_told(shop):
+def test_a_topic_that_may_lose_confirmed_events_or_refuse_whole_batches_is_reported(shop):
     topic = f"careless-{uuid.uuid4()}"
     Administrator(SERVER).create(topic, partitions=1, unclean_leader_election_enable="true", max_message_bytes=2000)
     done = shop.semel.run("topology", "check", "--scope", "billing", "--topic", topic, env=shop.env)
@@ -176,7 +176,7 @@ def test_a_topic_that_may_lose_what_was_confirmed_or_refuses_whole_batches_is_to
     assert "unclean" not in other and "max.message.bytes" not in other and "replica" not in other, other
 
 
-# ---- what the server says -------------------------------------------------------------------------
+# ---- answers of the server -------------------------------------------------------------------------
 
 
 def test_an_event_too_large_for_its_topic_is_a_dead_letter_and_the_others_go_on(semel):
@@ -196,33 +196,33 @@ def test_an_event_too_large_for_its_topic_is_a_dead_letter_and_the_others_go_on(
 def url_with(folder, user, password, authority=True):
     secret = folder / "secret"
     secret.write_text(password + "\n")
-    place = f"kafka://localhost:{TOLD['kafka']['secure_port']}/?security.protocol=sasl_ssl&sasl.mechanisms=PLAIN"
-    words = f"&sasl.username={user}&sasl.password-file={secret}"
-    return {"SEMEL_BROKER": place + words + (f"&ssl.ca.location={TOLD['authority']}" if authority else "")}
+    url = f"kafka://localhost:{TEST_SERVERS['kafka']['secure_port']}/?security.protocol=sasl_ssl&sasl.mechanisms=PLAIN"
+    credentials = f"&sasl.username={user}&sasl.password-file={secret}"
+    return {"SEMEL_BROKER": url + credentials + (f"&ssl.ca.location={TEST_SERVERS['authority']}" if authority else "")}
 
 
 @secured
-def test_tls_and_a_password_from_a_file_let_us_in(semel, tmp_path):
+def test_tls_and_a_password_from_a_file_give_access(semel, tmp_path):
     env, topic = url_with(tmp_path, ADMINISTRATOR, PASSWORD), f"secure-{uuid.uuid4()}"
     semel.publish("--topic", topic)
     semel.ok("relay", "--drain", env=env)
-    said = semel.ok("consume", "--scope", "billing", "--topic", topic, "--print", "--drain", env=env)
-    assert json.loads(said)["topic"] == topic
+    printed = semel.ok("consume", "--scope", "billing", "--topic", topic, "--print", "--drain", env=env)
+    assert json.loads(printed)["topic"] == topic
 
 
 @secured
 @pytest.mark.parametrize("password, authority", [("not the word", True), (PASSWORD, False)])
-def test_a_wrong_password_and_an_unknown_authority_are_told_and_end_the_relay(semel, tmp_path, password, authority):
-    said = semel.fails(78, "relay", "--drain", env=url_with(tmp_path, ADMINISTRATOR, password, authority))
-    assert "denies access" in said and password not in said
+def test_a_wrong_password_and_an_unknown_authority_are_reported_and_end_the_relay(semel, tmp_path, password, authority):
+    error = semel.fails(78, "relay", "--drain", env=url_with(tmp_path, ADMINISTRATOR, password, authority))
+    assert "denies access" in error and password not in error
 
 
 @secured
-def test_a_user_without_any_right_to_write_is_told(semel, tmp_path):
+def test_a_user_without_the_right_to_write_is_reported(semel, tmp_path):
     topic = f"closed-{uuid.uuid4()}"
     Administrator(SERVER).create(topic)
     semel.publish("--topic", topic)
-    said = semel.fails(78, "relay", "--drain", env=url_with(tmp_path, USER, PASSWORD))
-    assert "the user's rights" in said and "authorization failed" in said
+    error = semel.fails(78, "relay", "--drain", env=url_with(tmp_path, USER, PASSWORD))
+    assert "the user's rights" in error and "authorization failed" in error
     # The cluster refuses the producer and the topic the event, whichever is asked first: the latter is an attempt.
     assert semel.sql("SELECT status FROM semel_outbox WHERE attempts <= 1") == [("NEW",)]

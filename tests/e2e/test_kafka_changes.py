@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an administrator changes at Kafka under a subscription: topics that are deleted and created again, partitions
+"""What an administrator changes at Kafka while a subscription runs: topics that are deleted and recreated, partitions
 that are added, groups that are deleted or reset, retry topics of other settings."""
 import contextlib
 import uuid
@@ -40,7 +40,7 @@ class Shop:
         return self.semel.spawn(*self.words(*more, **options), env=self.env(**(parameters or {})))
 
     def write(self, count, partition=0, topic=TOPIC):
-        """Ids of so many records, which have arrived."""
+        """Writes so many records; returns their ids when Kafka has confirmed them."""
         ids, errors = [str(uuid.uuid4()) for _ in range(count)], []
         for name in ids:
             self.producer.produce(self.kafka.topic(topic), value=b"{}", key=name, partition=partition,
@@ -51,28 +51,28 @@ class Shop:
         assert errors == [None] * count
         return ids
 
-    def make_anew(self, partitions=1, topic=TOPIC):
+    def recreate(self, partitions=1, topic=TOPIC):
         self.kafka.administrator.delete(self.kafka.topic(topic))
-        with contextlib.suppress(confluent_kafka.KafkaException):  # a consumer may have been quicker
+        with contextlib.suppress(confluent_kafka.KafkaException):  # a consumer may have created it before
             self.kafka.create(topic, partitions)
         self.kafka.administrator.await_node()
-        there = wait_for(lambda: self.kafka.administrator.metadata().topics.get(self.kafka.topic(topic)), what="the topic")
-        assert len(there.partitions) >= partitions
+        created = wait_for(lambda: self.kafka.administrator.metadata().topics.get(self.kafka.topic(topic)), what="the topic")
+        assert len(created.partitions) >= partitions
         self.producer = self.kafka.producer()
 
     def effects(self):
         return [name for (name,) in self.semel.sql("SELECT id FROM effect")]
 
     def await_effects(self, *lists):
-        wanted = sorted(name for names in lists for name in names)
-        wait_for(lambda: len(self.effects()) >= len(wanted), 60, f"{len(wanted)} effects")
-        assert sorted(self.effects()) == wanted
+        expected = sorted(name for names in lists for name in names)
+        wait_for(lambda: len(self.effects()) >= len(expected), 60, f"{len(expected)} effects")
+        assert sorted(self.effects()) == expected
 
     def committed(self, partition=0, topic=TOPIC, scope=SCOPE):
         consumer = confluent_kafka.Consumer({"bootstrap.servers": self.kafka.address, "group.id": self.kafka.prefix + scope})
         try:
-            place = confluent_kafka.TopicPartition(self.kafka.topic(topic), partition)
-            return consumer.committed([place], timeout=30)[0].offset
+            partition_of_topic = confluent_kafka.TopicPartition(self.kafka.topic(topic), partition)
+            return consumer.committed([partition_of_topic], timeout=30)[0].offset
         finally:
             consumer.close()
 
@@ -82,33 +82,33 @@ def shop(semel):
     return Shop(semel)
 
 
-# ---- a topic that was deleted and created again ---------------------------------------------------
+# ---- a topic that was deleted and recreated -------------------------------------------------------
 
 MODES = [pytest.param({}, id="broker"), pytest.param({"offsets": "store"}, id="store")]
 STATIC = pytest.param({"offsets": "store", "group_instance_id": "one"}, id="static")
 
 
 @pytest.mark.parametrize("parameters", [MODES[0], STATIC])
-def test_a_topic_that_was_made_anew_while_nobody_read_is_read_from_its_beginning(shop, parameters):
+def test_a_topic_that_was_recreated_while_no_consumer_ran_is_read_from_its_beginning(shop, parameters):
     shop.kafka.create(TOPIC, 1)
     written = [shop.write(30)]
     shop.consume(parameters=parameters)
     for count in (10, 50):
-        shop.make_anew()
+        shop.recreate()
         written.append(shop.write(count))
         shop.consume(parameters=parameters)
         shop.await_effects(*written)
 
 
 @pytest.mark.parametrize("parameters", MODES)
-def test_a_topic_that_is_made_anew_under_consumers_is_read_from_its_beginning(shop, parameters):
+def test_a_topic_that_is_recreated_while_consumers_run_is_read_from_its_beginning(shop, parameters):
     """With fewer records than before, and with more."""
     shop.kafka.create(TOPIC, 2)
     written = [shop.write(30, number) for number in range(2)]
     children = [shop.start(parameters=parameters) for _ in range(2)]
     shop.await_effects(*written)
     for count in (10, 50):
-        shop.make_anew(2)
+        shop.recreate(2)
         written += [shop.write(count, number) for number in range(2)]
         shop.await_effects(*written)
     assert [shop.semel.stop(child) for child in children] == [0, 0]
@@ -128,7 +128,7 @@ def add_partitions(shop, count, topic=TOPIC):
 
 
 @pytest.mark.parametrize("parameters", MODES)
-def test_an_added_partition_is_read_from_its_beginning_also_by_one_who_began_at_the_end(shop, parameters):
+def test_an_added_partition_is_read_from_its_beginning_also_by_a_consumer_that_began_at_the_end(shop, parameters):
     shop.kafka.create(TOPIC, 1)
     old = shop.write(5)
     parameters = {**parameters, "topic_metadata_refresh_interval_ms": 500}
@@ -184,8 +184,8 @@ def set_offset(shop, offset, partition=0, topic=TOPIC):
     group = shop.kafka.prefix + SCOPE
     consumer = confluent_kafka.Consumer({"bootstrap.servers": shop.kafka.address, "group.id": group})
     try:
-        place = confluent_kafka.TopicPartition(shop.kafka.topic(topic), partition, offset)
-        consumer.commit(offsets=[place], asynchronous=False)
+        position = confluent_kafka.TopicPartition(shop.kafka.topic(topic), partition, offset)
+        consumer.commit(offsets=[position], asynchronous=False)
     finally:
         consumer.close()
 
@@ -215,7 +215,7 @@ def test_offsets_move_from_the_broker_to_the_store_and_back_and_nothing_is_repea
         shop.await_effects(*written)
 
 
-def test_another_prefix_or_cluster_is_read_from_its_beginning_whatever_the_store_remembers(shop):
+def test_another_prefix_or_cluster_is_read_from_its_beginning_whatever_offsets_the_store_has(shop):
     shop.kafka.create(TOPIC, 1)
     written = [shop.write(30)]
     shop.consume(parameters={"offsets": "store"})
@@ -244,7 +244,7 @@ def put_back(shop, tier, count, due_ms=0, topic=TOPIC):
     return ids
 
 
-def test_retries_of_longer_delays_are_read_whatever_this_process_has_for_its_longest(shop):
+def test_retries_of_longer_delays_are_read_whatever_the_longest_delay_of_this_process(shop):
     shop.kafka.create(TOPIC, 1)
     shop.consume("--delay-max", "1h")
     left = put_back(shop, 6, 3)
@@ -253,13 +253,13 @@ def test_retries_of_longer_delays_are_read_whatever_this_process_has_for_its_lon
     child = shop.start("--delay-max", "2s")
     more = shop.write(1)
     shop.await_effects(left, more)
-    shop.kafka.create(f"{TOPIC}.{SCOPE}.retry.7", 1)  # another one has longer delays from now on
+    shop.kafka.create(f"{TOPIC}.{SCOPE}.retry.7", 1)  # another process has longer delays from now on
     late = put_back(shop, 7, 2)
     shop.await_effects(left, more, late)
     assert shop.semel.stop(child) == 0
 
 
-def test_a_retry_topic_that_was_made_anew_is_read_from_its_beginning(shop):
+def test_a_retry_topic_that_was_recreated_is_read_from_its_beginning(shop):
     shop.kafka.create(TOPIC, 1)
     shop.consume()
     left = put_back(shop, 2, 5)
@@ -274,19 +274,19 @@ def test_a_retry_topic_that_was_made_anew_is_read_from_its_beginning(shop):
 
 
 def commits_of(shop, topic):
-    """How often an offset of the topic was committed, as Kafka has written it down."""
-    consumer = confluent_kafka.Consumer({"bootstrap.servers": shop.kafka.address, "group.id": "witness",
+    """How often an offset of the topic was committed, by the records of __consumer_offsets."""
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": shop.kafka.address, "group.id": "observer",
                                          "enable.auto.commit": False, "enable.partition.eof": True})
     try:
-        there = consumer.list_topics("__consumer_offsets", timeout=60).topics["__consumer_offsets"].partitions
-        consumer.assign([confluent_kafka.TopicPartition("__consumer_offsets", number, 0) for number in there])
-        return sum(topic.encode() in (record.key() or b"") for record in kafka_space.read_to_the_end(consumer, set(there)))
+        partitions = consumer.list_topics("__consumer_offsets", timeout=60).topics["__consumer_offsets"].partitions
+        consumer.assign([confluent_kafka.TopicPartition("__consumer_offsets", number, 0) for number in partitions])
+        return sum(topic.encode() in (record.key() or b"") for record in kafka_space.read_to_the_end(consumer, set(partitions)))
     finally:
         consumer.close()
 
 
-def test_offsets_of_retry_topics_are_committed_anew_after_a_rebalance(shop):
-    """Kafka forgets the offsets of topics that no member of the group is subscribed to (KIP-211)."""
+def test_offsets_of_retry_topics_are_committed_again_after_a_rebalance(shop):
+    """Kafka removes the offsets of topics that no member of the group is subscribed to (KIP-211)."""
     shop.kafka.create(TOPIC, 1)
     shop.consume()
     left = put_back(shop, 2, 3)
@@ -295,4 +295,4 @@ def test_offsets_of_retry_topics_are_committed_anew_after_a_rebalance(shop):
     wait_for(lambda: shop.committed(topic=f"{TOPIC}.{SCOPE}.retry.2") == 3, what="the retries are committed")
     before = commits_of(shop, retried(shop, 2))
     shop.start()
-    wait_for(lambda: commits_of(shop, retried(shop, 2)) > before, what="they are committed anew")
+    wait_for(lambda: commits_of(shop, retried(shop, 2)) > before, what="they are committed again")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a Kafka answers only on bad days, played by librdkafka's mock cluster."""
+"""Errors that Kafka rarely answers, from librdkafka's mock cluster."""
 import json
 
 import kafka_mock
@@ -36,7 +36,7 @@ def load(shop, count=60, aggregates=6):
 
 
 def numbers(shop):
-    """By aggregate, in the order in which they were done."""
+    """By aggregate, in the order in which they were processed."""
     found = {}
     for aggregate, payload in shop.sql("SELECT aggregate, payload FROM effect ORDER BY rowid"):
         found.setdefault(aggregate, []).append(json.loads(payload)["number"])
@@ -53,34 +53,34 @@ def check_books(shop, count=60, aggregates=6):
 @pytest.mark.slow
 @pytest.mark.parametrize("error", [kafka_mock.OUT_OF_ORDER, kafka_mock.UNKNOWN_PRODUCER],
                          ids=["out of order", "unknown producer"])
-def test_a_producer_that_is_broken_is_made_anew_and_nothing_is_lost_or_overtaken(shop, kafka, error):
+def test_a_broken_producer_is_replaced_and_nothing_is_lost_or_overtaken(shop, kafka, error):
     load(shop)
-    kafka.err(kafka_mock.PRODUCE, error)
+    kafka.push_errors(kafka_mock.PRODUCE, error)
     shop.ok("relay", "--drain", "--window", "10", *RETRIES)
     check_books(shop)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("error", [kafka_mock.NOT_LEADER, kafka_mock.NOT_ENOUGH_REPLICAS], ids=["not leader", "few replicas"])
-def test_what_passes_by_itself_costs_no_attempt(shop, kafka, error):
+def test_a_transient_error_costs_no_attempt(shop, kafka, error):
     load(shop)
-    kafka.err(kafka_mock.PRODUCE, *[error] * 4)
+    kafka.push_errors(kafka_mock.PRODUCE, *[error] * 4)
     shop.ok("relay", "--drain", *RETRIES)
     check_books(shop)
 
 
 @pytest.mark.slow
-def test_a_batch_that_was_refused_for_now_is_not_believed_to_be_there(shop, kafka):
-    """Were a later batch on its way too, and taken, librdkafka would take the first for confirmed as well."""
+def test_a_batch_with_a_transient_error_is_not_taken_for_confirmed(shop, kafka):
+    """If a later batch were in flight too, and accepted, librdkafka would report the first as confirmed as well."""
     load(shop)
-    kafka.err(kafka_mock.PRODUCE, *[kafka_mock.NOT_LEADER] * 3)
+    kafka.push_errors(kafka_mock.PRODUCE, *[kafka_mock.NOT_LEADER] * 3)
     small = {"SEMEL_BROKER": f"kafka://{kafka.bootstrap()}/?batch.num.messages=1"}
     shop.ok("relay", "--drain", *RETRIES, env=small)
     check_books(shop)
 
 
 @pytest.mark.slow
-def test_a_broker_that_goes_away_in_the_middle_costs_no_attempt(shop, kafka):
+def test_an_outage_of_the_broker_costs_no_attempt(shop, kafka):
     load(shop, 30)
     relay = shop.spawn("relay", *RETRIES)
     wait_for(lambda: shop.sql("SELECT count(*) FROM semel_outbox WHERE status = 'PUBLISHED'") == [(30,)], 60, "the first part")
@@ -101,9 +101,9 @@ def load_more(shop):
 @pytest.mark.parametrize("error", [kafka_mock.TOPIC_UNAUTHORIZED, kafka_mock.TOO_LARGE], ids=["unauthorized", "too large"])
 def test_an_answer_about_the_event_is_a_dead_letter(shop, kafka, error):
     shop.publish(aggregate="order:ord-1")
-    kafka.err(kafka_mock.PRODUCE, *[error] * 10)
+    kafka.push_errors(kafka_mock.PRODUCE, *[error] * 10)
     shop.ok("relay", "--drain", *RETRIES)
-    kafka.err_no_more(kafka_mock.PRODUCE)
+    kafka.clear_errors(kafka_mock.PRODUCE)
     (letter,) = shop.json("dlq", "list")
     assert letter["sourceService"] == "relay" and letter["failureReason"]
     shop.ok("dlq", "replay", "--all")
@@ -119,8 +119,8 @@ def test_an_answer_about_the_event_is_a_dead_letter(shop, kafka, error):
     (kafka_mock.JOIN, [kafka_mock.NOT_COORDINATOR] * 2), (kafka_mock.FETCH, [kafka_mock.NOT_LEADER] * 3)],
     ids=["commit: rebalance", "commit: unknown member", "commit: other coordinator", "heartbeat: unknown member",
          "join: other coordinator", "fetch: not leader"])
-def test_a_group_in_trouble_neither_loses_nor_doubles(shop, kafka, request_kind, errors):
+def test_errors_of_the_group_neither_lose_nor_duplicate_events(shop, kafka, request_kind, errors):
     load(shop)
     shop.ok("relay", "--drain")
-    kafka.err(request_kind, *errors)
+    kafka.push_errors(request_kind, *errors)
     check_books(shop)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other people's clients at Kafka: confluent-kafka and kcat write and read what travels. No library of ours
-is on their side, only the contracts."""
+"""Foreign clients at Kafka: confluent-kafka and kcat write and read records. They use no library of ours, only the
+documented contracts."""
 import contextlib
 import json
 import re
@@ -35,17 +35,17 @@ def invoices(shop):
     return shop.sql(f"SELECT event_id, aggregate, payload FROM invoice ORDER BY {mix.row_order(shop.store)}")
 
 
-def told(event_id=None, **more):
-    """The headers of a foreign record; names with _ for the dashes where they are ours."""
-    given = {"ce_type": "order.created.v1", "content-type": "application/json", **more}
+def record_headers(event_id=None, **more):
+    """The headers of a foreign record."""
+    headers = {"ce_type": "order.created.v1", "content-type": "application/json", **more}
     if event_id:
-        given["ce_id"] = event_id
-    return [(name, value) for name, value in given.items() if value is not None]
+        headers["ce_id"] = event_id
+    return [(name, value) for name, value in headers.items() if value is not None]
 
 
 def send(shop, value=b'{"total": 5}', key="ord-1", event_id=None, topic=TOPIC, producer=None, **headers):
     event_id = event_id or str(uuid.uuid4())
-    shop.broker.produce(topic, value, key, told(event_id, **headers), producer)
+    shop.broker.produce(topic, value, key, record_headers(event_id, **headers), producer)
     return event_id
 
 
@@ -62,7 +62,7 @@ def test_a_foreign_consumer_finds_key_value_and_headers(shop):
     headers = {"correlationId": "c-1", "producer": "shop", "tenantId": "t-1", "traceparent": f"00-{'1' * 32}-{'2' * 16}-01"}
     began = datetime.now(timezone.utc)
     words = [word for item in headers.items() for word in ("--header", "=".join(item))]
-    words += ["--header", "content-type=text/html"]  # the name of one that is not an event's own
+    words += ["--header", "content-type=text/html"]  # the name of a header that the driver itself sets
     event_id = shop.publish("--payload", '{"total": 5}', *words, aggregate="order:ord-1")
     shop.ok("relay", "--drain")
     (record,) = shop.broker.records(TOPIC)
@@ -73,15 +73,15 @@ def test_a_foreign_consumer_finds_key_value_and_headers(shop):
     moment = datetime.fromisoformat(seen.pop("ce_time").replace("Z", "+00:00"))
     assert abs((moment - began).total_seconds()) < 60
     assert seen.pop("ce_source") == "shop"
-    wanted = {"ce_id": event_id, "ce_type": "order.created.v1", "content-type": "application/json",
-              "semel-aggregate-type": "order", "semel-aggregate-id": "ord-1", **headers}
-    assert {name: seen.get(name) for name in wanted} == wanted
+    expected = {"ce_id": event_id, "ce_type": "order.created.v1", "content-type": "application/json",
+                "semel-aggregate-type": "order", "semel-aggregate-id": "ord-1", **headers}
+    assert {name: seen.get(name) for name in expected} == expected
     kind, stamp = record.timestamp()
     assert kind == confluent_kafka.TIMESTAMP_CREATE_TIME and abs(stamp / 1000 - moment.timestamp()) < 60
 
 
-def test_headers_are_each_events_own_although_they_are_used_again(shop):
-    """With a window of one, every event finds the headers of the one before it."""
+def test_headers_are_each_events_own_although_they_are_reused(shop):
+    """With a window of one, every event reuses the headers of the one before it."""
     kinds = ["order.created.v1", *["order.paid.v1"] * 4, "order.created.v1", *["order.paid.v1"] * 5]
     own = ["{}", "{}", "{}", '{"tenantId": "t-1"}', *["{}"] * 7]
     keys = [*["ord-1"] * 6, "ord-10", "ord-10", "ord-1", "ord-10", "ord-1"]
@@ -146,7 +146,7 @@ def test_a_foreign_record_that_is_delivered_again_is_consumed_once(shop, topic):
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_records_may_be_packed(shop, topic, codec):
+def test_records_may_be_compressed(shop, topic, codec):
     ids = [send(shop, producer=shop.broker.producer(compression_type=codec)) for _ in range(3)]
     shop.ok(*CONSUME)
     assert [row[0] for row in invoices(shop)] == ids
@@ -159,10 +159,10 @@ def test_the_aggregate_of_a_foreign_record_is_its_key_or_what_its_headers_say(sh
     assert sorted(row[1] for row in invoices(shop)) == ["ord-7", "ord-8"]
 
 
-@pytest.mark.parametrize("value, event_id, told", [
+@pytest.mark.parametrize("value, event_id, reason", [
     (b'{"total": 5}', False, "id"), (b'{"total": ', True, "application/json"), (b"\xff\x00\xfe", True, "application/json"),
     (None, False, "id")], ids=["no id", "broken JSON", "no UTF-8", "tombstone without an id"])
-def test_a_foreign_record_that_breaks_the_contract_is_a_dead_letter(shop, topic, value, event_id, told):
+def test_a_foreign_record_that_breaks_the_contract_is_a_dead_letter(shop, topic, value, event_id, reason):
     headers = [("ce_id", str(uuid.uuid4()))] if event_id else []
     headers += [("ce_type", "order.created.v1"), ("content-type", "application/json")]
     shop.broker.produce(topic, value, "ord-1", headers)
@@ -170,10 +170,10 @@ def test_a_foreign_record_that_breaks_the_contract_is_a_dead_letter(shop, topic,
     shop.ok(*CONSUME)
     assert [row[0] for row in invoices(shop)] == [good]
     (letter,) = shop.json("dlq", "list")
-    assert told in letter["failureReason"] and letter["attempts"] == 0
+    assert reason in letter["failureReason"] and letter["attempts"] == 0
 
 
-LONG = "".join(str(uuid.uuid4()) for _ in range(200))[:6000]  # cannot be packed
+LONG = "".join(str(uuid.uuid4()) for _ in range(200))[:6000]  # cannot be compressed
 UNFIT = {
     "id not UTF-8": ({"event_id": b"a\xff\xfe"}, "id is not valid UTF-8"),
     "id with a zero byte": ({"event_id": b"a\x00b"}, "id has a zero byte"),
@@ -189,14 +189,14 @@ UNFIT = {
 
 @pytest.mark.parametrize("what", UNFIT)
 def test_a_foreign_record_with_a_name_that_no_store_can_keep_is_a_dead_letter(shop, topic, what):
-    record, told_of = UNFIT[what]
+    record, reason = UNFIT[what]
     send(shop, **record)
     good = send(shop, key="other")
     shop.ok(*CONSUME)
     shop.ok(*CONSUME)
     assert [row[0] for row in invoices(shop)] == [good]
     (letter,) = shop.json("dlq", "list")
-    assert told_of in letter["failureReason"] and letter["attempts"] == 0
+    assert reason in letter["failureReason"] and letter["attempts"] == 0
     shop.ok("dlq", "show", letter["dlqEntryId"])
     shop.ok("dlq", "replay", letter["dlqEntryId"])  # under the name that it has in the list
     shop.ok(*CONSUME)
@@ -204,7 +204,7 @@ def test_a_foreign_record_with_a_name_that_no_store_can_keep_is_a_dead_letter(sh
 
 
 def test_zero_bytes_in_a_payload_and_a_header_are_kept_in_a_dead_letter_and_replayed(shop, topic):
-    """Whatever the store keeps no zero byte in: the letter has it as it came."""
+    """Also if the store keeps no zero byte in a text, the dead letter has it unchanged."""
     event_id = send(shop, value=b'{"a": "\\u0000"}', x=b"a\x00b")
     refuse = ("consume", "--scope", "billing", "--topic", TOPIC, "--exec", "exit 1", "--attempts", "1", "--drain")
     shop.ok(*refuse)
@@ -232,7 +232,8 @@ def test_a_record_without_a_key_and_one_with_an_empty_value_are_taken(shop, topi
 def test_strange_headers_do_no_harm(shop, topic):
     event_id = str(uuid.uuid4())
     strange = [("ce_id", event_id), ("ce_type", "order.created.v1"), ("content-type", "text/plain"), ("twice", b"1"),
-               ("twice", b"2"), ("empty", b""), ("none", None), ("bytes", b"\xff\xfe"), ("line", b"a\nb"), ("semel-attempt", b"x")]
+               ("twice", b"2"), ("empty", b""), ("none", None), ("bytes", b"\xff\xfe"), ("line", b"a\nb"),
+               ("semel-attempt", b"x")]
     shop.broker.produce(topic, b"hello", "ord-1", strange)
     shop.ok(*CONSUME)
     shop.ok(*CONSUME)
@@ -245,12 +246,12 @@ def test_a_record_without_a_time_has_that_of_kafka(shop, topic):
     """So it is in the same week however late it is consumed."""
     event_id = str(uuid.uuid4())
     moment = datetime(2020, 1, 8, 12, tzinfo=timezone.utc)
-    shop.broker.produce(topic, b"{}", "ord-1", told(event_id), timestamp=int(moment.timestamp() * 1000))
+    shop.broker.produce(topic, b"{}", "ord-1", record_headers(event_id), timestamp=int(moment.timestamp() * 1000))
     shop.ok(*CONSUME)
     assert shop.sql("SELECT week_start FROM semel_inbox WHERE event_id = ?", event_id) == [("2020-01-06",)]
 
 
-def test_kcat_is_understood_with_and_without_a_key(shop, topic):
+def test_records_of_kcat_are_consumed_with_and_without_a_key(shop, topic):
     ids = [str(uuid.uuid4()) for _ in range(2)]
     for event_id, key in zip(ids, (("-k", "ord-1"), ())):
         words = ["kcat", "-P", "-b", shop.broker.address, "-t", shop.broker.topic(topic), *key, "-H", f"ce_id={event_id}",
@@ -263,15 +264,15 @@ def test_kcat_is_understood_with_and_without_a_key(shop, topic):
 # ---- transactions of others -----------------------------------------------------------------------
 
 
-def test_what_a_foreign_transaction_took_back_is_never_seen(shop, topic):
-    """Also a drain ends although the last thing in the partition is no record but the end of one."""
+def test_records_of_an_aborted_foreign_transaction_are_never_consumed(shop, topic):
+    """A drain ends although the last entry of the partition is no record but the control record of a transaction."""
     producer = shop.broker.producer(transactional_id=f"{shop.broker.prefix}theirs")
     producer.init_transactions(60)
 
     def write(end):
         producer.begin_transaction()
         event_id = str(uuid.uuid4())
-        producer.produce(shop.broker.topic(topic), value=b"{}", key="ord-1", headers=told(event_id))
+        producer.produce(shop.broker.topic(topic), value=b"{}", key="ord-1", headers=record_headers(event_id))
         producer.flush(60)
         end(60)
         return event_id
@@ -287,7 +288,7 @@ def test_a_transaction_that_is_still_open_is_waited_for(shop, topic):
     producer.init_transactions(60)
     producer.begin_transaction()
     event_id = str(uuid.uuid4())
-    producer.produce(shop.broker.topic(topic), value=b"{}", key="ord-1", headers=told(event_id))
+    producer.produce(shop.broker.topic(topic), value=b"{}", key="ord-1", headers=record_headers(event_id))
     producer.flush(60)
     child = shop.spawn(*(word for word in CONSUME if word != "--drain"))
     done = shop.run(*CONSUME, "--timeout", "2s")
@@ -302,7 +303,7 @@ def test_a_transaction_that_is_still_open_is_waited_for(shop, topic):
 # ---- what a broker may answer ---------------------------------------------------------------------
 
 
-def test_nothing_passes_an_event_that_is_too_large_for_its_topic_and_other_aggregates_go_on(shop):
+def test_nothing_overtakes_an_event_that_is_too_large_for_its_topic_and_other_aggregates_go_on(shop):
     """Each event is a batch: librdkafka has the next one ready, and sends it also after the first was refused."""
     shop.broker.create(TOPIC, partitions=1, max_message_bytes=2000)
     made = [("ord-1", "x" * 5000)] + [("ord-1", ""), ("ord-2", "")] * 3
@@ -318,7 +319,7 @@ def test_nothing_passes_an_event_that_is_too_large_for_its_topic_and_other_aggre
     assert shop.sql("SELECT id FROM semel_outbox WHERE status = 'NEW' ORDER BY seq") == [(waits,) for waits in others[::2]]
 
 
-def test_with_the_limit_of_the_topic_in_the_url_nothing_passes_an_event_that_is_too_large(shop):
+def test_with_the_limit_of_the_topic_in_the_url_nothing_overtakes_an_event_that_is_too_large(shop):
     """librdkafka refuses it itself then, before anything behind it is taken."""
     shop.broker.create(TOPIC, max_message_bytes=2000)
     large = shop.publish("--payload", json.dumps({"text": "x" * 5000}), aggregate="order:ord-1")
@@ -352,7 +353,7 @@ def test_an_event_that_is_too_large_for_every_topic_is_a_dead_letter(shop):
     assert [record[0] for record in shop.broker.log()] == [other]
 
 
-def test_a_missing_topic_is_made_unless_that_is_forbidden(shop):
+def test_a_missing_topic_is_created_unless_that_is_forbidden(shop):
     event_id = shop.publish("--topic", "new.events")
     kept = {"SEMEL_BROKER": shop.broker.url_with(**{"create-topics": "no"})}
     shop.ok("relay", "--drain", "--attempts", "2", "--first-delay", "20ms", env=kept)
@@ -365,7 +366,7 @@ def test_a_missing_topic_is_made_unless_that_is_forbidden(shop):
 
 
 def secure(shop, user, password=kafka_server.PASSWORD):
-    """By the listener with certificates and passwords; the password is in a file."""
+    """Over the listener with certificates and passwords; the password is in a file."""
     secret, attached = shop.folder / "secret", mix.servers()
     secret.write_text(password + "\n")
     return {"SEMEL_BROKER": shop.broker.url_with(
@@ -373,7 +374,7 @@ def secure(shop, user, password=kafka_server.PASSWORD):
         ssl_ca_location=attached.authority), "SEMEL_KAFKA_PASSWORD_FILE": str(secret)}
 
 
-def test_who_may_not_write_to_a_topic_has_a_dead_letter_that_says_so(shop, topic):
+def test_a_missing_right_to_write_to_a_topic_is_a_dead_letter_with_that_reason(shop, topic):
     shop.broker.create("other.events")
     shop.broker.allow(kafka_server.WRITER, "other.events", mix.servers().endpoints["kafka"]["jars"])
     refused, taken = shop.publish(), shop.publish("--topic", "other.events", aggregate="order:2")
@@ -390,7 +391,7 @@ def test_who_may_not_write_to_a_topic_has_a_dead_letter_that_says_so(shop, topic
 # ---- TLS and secrets ------------------------------------------------------------------------------
 
 
-def test_the_whole_way_over_checked_certificates_with_a_password_from_a_file(shop):
+def test_delivery_over_verified_certificates_with_a_password_from_a_file(shop):
     env = {**secure(shop, kafka_server.ADMINISTRATOR), "SEMEL_LOG_LEVEL": "debug"}
     event_id = shop.publish()
     for words in (("relay", "--drain"), CONSUME):
@@ -408,7 +409,7 @@ class Folder:
 
 
 @pytest.mark.parametrize("damage", ["wrong password", "no server", "foreign certificate"])
-def test_a_broker_that_cannot_be_entered_is_an_outage_and_the_password_is_not_told(shop, topic, damage, tmp_path):
+def test_a_broker_that_is_unreachable_or_denies_access_is_an_outage_and_the_password_is_not_shown(shop, topic, damage, tmp_path):
     env = secure(shop, kafka_server.ADMINISTRATOR, WRONG if damage == "wrong password" else kafka_server.PASSWORD)
     url = env["SEMEL_BROKER"]
     if damage == "no server":
@@ -444,11 +445,11 @@ def test_topics_are_declared_and_the_check_agrees(shop, declared):
     shop.ok(*declared, "check")
 
 
-def test_a_topic_whose_limit_is_below_our_batches_is_told_with_what_to_do(shop, declared):
+def test_a_topic_whose_limit_is_below_our_batches_is_reported_with_the_remedy(shop, declared):
     shop.broker.create(TOPIC, max_message_bytes=2000)
     shop.ok(*declared, "apply")
-    said = shop.run(*declared, "check")
-    assert said.returncode == 1 and "message.max.bytes=1900" in said.stdout + said.stderr
+    done = shop.run(*declared, "check")
+    assert done.returncode == 1 and "message.max.bytes=1900" in done.stdout + done.stderr
     shop.run(*declared, "check", env={"SEMEL_BROKER": shop.broker.url_with(message_max_bytes=1900)}, check=True)
 
 
@@ -466,13 +467,13 @@ def test_a_retry_is_in_the_retry_topic_with_the_same_id_and_its_attempt(shop, to
     assert all(int(headers["semel-attempt"]) >= 1 for headers in seen)
 
 
-def test_a_consumer_takes_up_partitions_that_are_added(shop, topic):
+def test_a_consumer_reads_partitions_that_are_added(shop, topic):
     from confluent_kafka.admin import NewPartitions
 
     soon = {"SEMEL_BROKER": shop.broker.url_with(topic_metadata_refresh_interval_ms=1000)}
     child = shop.spawn(*(word for word in CONSUME if word != "--drain"), env=soon)
     first = send(shop)
-    wait_for(lambda: len(invoices(shop)) == 1, 60, "the first")
+    wait_for(lambda: len(invoices(shop)) == 1, 60, "the first event")
     made = shop.broker.administrator.client.create_partitions([NewPartitions(shop.broker.topic(topic), 8)])
     for done in made.values():
         done.result(30)
@@ -481,7 +482,7 @@ def test_a_consumer_takes_up_partitions_that_are_added(shop, topic):
     ids = {first}
     for partition in range(8):
         event_id = str(uuid.uuid4())
-        shop.broker.produce(topic, b"{}", "ord-1", told(event_id), producer, partition=partition)
+        shop.broker.produce(topic, b"{}", "ord-1", record_headers(event_id), producer, partition=partition)
         ids.add(event_id)
-    wait_for(lambda: {row[0] for row in invoices(shop)} == ids, 60, "those of the new partitions")
+    wait_for(lambda: {row[0] for row in invoices(shop)} == ids, 60, "the events of the new partitions")
     assert shop.stop(child) == 0

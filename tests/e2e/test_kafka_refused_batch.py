@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One event that Kafka will not take, among thousands, while a second relay stands by with a short lease: the relay
+"""One event that Kafka refuses, among thousands, while a second relay stands by with a short lease: the relay
 finds it without losing its lanes, so it is a dead letter once, and the others arrive once."""
 from collections import Counter
 
@@ -7,7 +7,7 @@ import mix
 import pytest
 from kafka_space import headers_of
 from program import wait_for
-from stream import PATIENCE, Stream
+from stream import TIMEOUT_S, Stream
 
 pytestmark = [pytest.mark.anywhere, pytest.mark.only("postgres"), pytest.mark.only("kafka"),
               pytest.mark.unless("kafka-mock", reason="the mock cluster takes events of any size")]
@@ -42,7 +42,7 @@ def test_one_event_too_large_among_thousands_is_found_while_another_relay_stands
     with stream.ended():
         env = {"SEMEL_BROKER": semel.broker.url_with(message_max_bytes=2000000)}
         relays = [semel.spawn(*words, env=env) for _ in range(2)]
-        wait_for(lambda: outbox(semel) == {"FAILED": refused, "PUBLISHED": EVENTS - refused}, PATIENCE, "everything is settled")
+        wait_for(lambda: outbox(semel) == {"FAILED": refused, "PUBLISHED": EVENTS - refused}, TIMEOUT_S, "everything is settled")
         for relay in relays:
             assert semel.stop(relay) == 0
     (reason,) = semel.sql("SELECT failure_reason FROM semel_dead_letter WHERE aggregate_id = ?", f"a-{AT}")[0]

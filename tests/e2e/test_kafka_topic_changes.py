@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Topics of Kafka are deleted, made anew, grown and set otherwise under a running relay: what was committed arrives, each
-aggregate in its order, and what cannot be taken for now waits without losing attempts."""
+"""Topics of Kafka are deleted, recreated, extended and reconfigured while a relay runs: what was committed arrives, each
+aggregate in its order, and what Kafka refuses for now waits without using attempts."""
 import json
 
 import pytest
@@ -10,7 +10,7 @@ from program import wait_for
 
 pytestmark = [pytest.mark.anywhere, pytest.mark.only("sqlite"), pytest.mark.only("kafka"),
               pytest.mark.unless("kafka-mock", reason="the mock cluster deletes no topics and has no settings of them")]
-PATIENCE, AGGREGATES = 60, 12
+TIMEOUT_S, AGGREGATES = 60, 12
 
 
 class Shop:
@@ -19,8 +19,8 @@ class Shop:
         self.log = semel.folder / "relay.log"
 
     def start(self, *words):
-        with open(self.log, "w") as said:
-            self.relay = self.semel.spawn("relay", "--first-delay", "50ms", "--delay-max", "500ms", *words, stderr=said)
+        with open(self.log, "w") as stderr:
+            self.relay = self.semel.spawn("relay", "--first-delay", "50ms", "--delay-max", "500ms", *words, stderr=stderr)
 
     def write(self, *topics, rounds=1, fill=0):
         """One event of every aggregate in each round."""
@@ -35,8 +35,8 @@ class Shop:
     def statuses(self):
         return dict(self.semel.sql("SELECT status, count(*) FROM semel_outbox GROUP BY status"))
 
-    def settles(self, **wanted):
-        wait_for(lambda: self.statuses() == wanted, PATIENCE, f"{wanted}")
+    def wait_for_statuses(self, **expected):
+        wait_for(lambda: self.statuses() == expected, TIMEOUT_S, f"{expected}")
 
     def arrived(self, topic):
         """Of each aggregate the numbers of its rounds, each once, in the order of its partition."""
@@ -48,10 +48,10 @@ class Shop:
     def all_of(self, topic, first=1):
         return {f"{topic}-{number}": list(range(first, self.round + 1)) for number in range(AGGREGATES)}
 
-    def grow(self, topic, partitions):
+    def add_partitions(self, topic, partitions):
         name = self.broker.topic(topic)
         self.broker.administrator.client.create_partitions([NewPartitions(name, partitions)])[name].result(60)
-        wait_for(lambda: self.broker.administrator.has_leaders(name, partitions), PATIENCE, "the new partitions have leaders")
+        wait_for(lambda: self.broker.administrator.has_leaders(name, partitions), TIMEOUT_S, "the new partitions have leaders")
 
     def set(self, topic, **settings):
         resource = ConfigResource(ConfigResource.Type.TOPIC, self.broker.topic(topic))
@@ -68,19 +68,19 @@ def shop(semel):
     assert semel.stop(made.relay) == 0
 
 
-def test_a_topic_that_is_deleted_or_made_anew_with_fewer_or_more_partitions_gets_what_comes_later(shop):
+def test_a_topic_that_is_deleted_or_recreated_with_fewer_or_more_partitions_gets_later_events(shop):
     shop.broker.create("orders", 4)
     shop.start()
     shop.write("orders")
-    shop.settles(PUBLISHED=AGGREGATES)
+    shop.wait_for_statuses(PUBLISHED=AGGREGATES)
     for number, partitions in enumerate((None, 2, 6), 1):  # None: the relay makes it
         shop.broker.administrator.delete(shop.broker.topic("orders"))
-        wait_for(lambda: "orders" not in shop.broker.topics(), PATIENCE, "it is deleted")
+        wait_for(lambda: "orders" not in shop.broker.topics(), TIMEOUT_S, "it is deleted")
         if partitions:
             shop.broker.create("orders", partitions)
         first = shop.round + 1
         shop.write("orders", rounds=10)
-        shop.settles(PUBLISHED=AGGREGATES * (1 + 10 * number))
+        shop.wait_for_statuses(PUBLISHED=AGGREGATES * (1 + 10 * number))
         assert shop.arrived("orders") == shop.all_of("orders", first)
     assert shop.semel.sql("SELECT DISTINCT status FROM semel_outbox WHERE status <> 'PUBLISHED'") == []
 
@@ -90,13 +90,13 @@ def test_partitions_that_are_added_under_load_take_their_share_and_nothing_is_lo
     shop.broker.create("orders", 2)
     shop.start()
     shop.write("orders", rounds=20)
-    shop.grow("orders", 6)
+    shop.add_partitions("orders", 6)
     shop.write("orders", rounds=200)
-    shop.settles(PUBLISHED=AGGREGATES * 220)
-    by_place = {}
+    shop.wait_for_statuses(PUBLISHED=AGGREGATES * 220)
+    by_partition = {}
     for record in shop.broker.records("orders"):
-        by_place.setdefault((record.key(), record.partition()), []).append(json.loads(record.value())["n"])
-    for numbers in by_place.values():
+        by_partition.setdefault((record.key(), record.partition()), []).append(json.loads(record.value())["n"])
+    for numbers in by_partition.values():
         once = list(dict.fromkeys(numbers))
         assert once == sorted(once)
     assert {name: sorted(numbers) for name, numbers in shop.arrived("orders").items()} == shop.all_of("orders")
@@ -107,12 +107,12 @@ def test_a_limit_that_is_lowered_refuses_events_which_are_replayed_when_it_is_ra
     shop.broker.create("fine", 1)
     shop.start("--attempts", "2")
     shop.write("small", "fine", fill=5000)
-    shop.settles(PUBLISHED=AGGREGATES * 2)
+    shop.wait_for_statuses(PUBLISHED=AGGREGATES * 2)
     shop.set("small", max_message_bytes=2000)
     shop.write("small", "fine", fill=5000)
-    shop.settles(FAILED=AGGREGATES, PUBLISHED=AGGREGATES * 3)
+    shop.wait_for_statuses(FAILED=AGGREGATES, PUBLISHED=AGGREGATES * 3)
     shop.set("small", max_message_bytes=1000000)
     shop.semel.ok("dlq", "replay", "--all", "--scope", "relay")
-    shop.settles(PUBLISHED=AGGREGATES * 4)
+    shop.wait_for_statuses(PUBLISHED=AGGREGATES * 4)
     assert shop.arrived("small") == shop.all_of("small") and shop.arrived("fine") == shop.all_of("fine")
     assert "relay disconnected from store and broker" not in shop.log.read_text()

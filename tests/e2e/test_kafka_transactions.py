@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transactions of the database as transactions of Kafka's: whoever reads committed records sees all of one or nothing."""
+"""Transactions of the database as transactions of Kafka's: a read_committed consumer sees all of one or nothing."""
 import json
 from collections import Counter
 
 import pytest
 from program import wait_for
-from stream import PATIENCE, Stream
+from stream import TIMEOUT_S, Stream
 
 pytestmark = [pytest.mark.anywhere, pytest.mark.only("postgres"), pytest.mark.only("kafka")]
 TOPICS = ("orders", "stock", "ledger")
@@ -17,18 +17,18 @@ class Shop(Stream):
     options = ("--transactions",)
 
     def __init__(self, semel, **stock):
-        """stock: settings of one of the topics. A node goes by those that are changed later a moment late."""
+        """stock: settings of one of the topics, from its creation on, because a node applies later changes with a delay."""
         super().__init__(semel)
         semel.ok("topology", "apply", "--cdc", "--slot", self.slot)
         for topic in TOPICS:
             semel.broker.create(topic, 3, **(stock if topic == "stock" else {}))
 
     def commit(self, count, name="t", payload="''"):
-        """One transaction: so many events, each topic in its turn."""
+        """One transaction with so many events, over the topics in turn."""
         self.semel.sql(
             "INSERT INTO semel_outbox (aggregate_type, aggregate_id, event_type, topic, payload, content_type)"
-            f" SELECT 'order', '{name}-' || n % 10, 't.v1', (ARRAY['orders', 'stock', 'ledger'])[n % 3 + 1], '{name}' || {payload},"
-            f" 'text/plain' FROM generate_series(1, {count}) n")
+            f" SELECT 'order', '{name}-' || n % 10, 't.v1', (ARRAY['orders', 'stock', 'ledger'])[n % 3 + 1],"
+            f" '{name}' || {payload}, 'text/plain' FROM generate_series(1, {count}) n")
 
     def read(self, committed=True):
         """How often each id can be read now."""
@@ -38,9 +38,9 @@ class Shop(Stream):
         records = [record for topic in TOPICS for record in self.semel.broker.records(topic, level)]
         return Counter(headers_of(record)["ce_id"] for record in records)
 
-    def shows(self, ids):
-        """These and no others, each once. Kafka tells its partitions a moment after a commit was confirmed."""
-        wait_for(lambda: self.read() == ids, PATIENCE, "what was committed, and nothing else, can be read")
+    def wait_until_readable(self, ids):
+        """These and no others, each once. Kafka writes the markers into the partitions a moment after it confirmed the commit."""
+        wait_for(lambda: self.read() == ids, TIMEOUT_S, "what was committed, and nothing else, can be read")
 
     def ids(self, like="%"):
         return {row[0]: 1 for row in self.semel.sql("SELECT id FROM semel_outbox WHERE aggregate_id LIKE ?", like)}
@@ -58,16 +58,16 @@ def test_a_relay_that_dies_in_the_middle_of_a_transaction_has_shown_nothing_of_i
     shop.commit(100, "before")
     shop.wait_until_published()
     shop.commit(600, "after")
-    wait_for(lambda: len(shop.read(committed=False)) > 100, PATIENCE, "some of it is at Kafka")
-    shop.shows(shop.ids("before%"))
+    wait_for(lambda: len(shop.read(committed=False)) > 100, TIMEOUT_S, "some of it is at Kafka")
+    shop.wait_until_readable(shop.ids("before%"))
     first.kill()
     second = shop.start(lease="1s")
     shop.wait_until_published()
     assert shop.semel.stop(second) == 0
-    shop.shows(shop.ids())
+    shop.wait_until_readable(shop.ids())
     words = [word for topic in TOPICS for word in ("--topic", topic)]
-    said = shop.semel.ok("consume", "--scope", "x", *words, "--print", "--drain", "--timeout", f"{PATIENCE}s", timeout=120)
-    seen = [json.loads(line)["id"] for line in said.splitlines() if line.startswith("{")]
+    printed = shop.semel.ok("consume", "--scope", "x", *words, "--print", "--drain", "--timeout", f"{TIMEOUT_S}s", timeout=120)
+    seen = [json.loads(line)["id"] for line in printed.splitlines() if line.startswith("{")]
     assert sorted(seen) == sorted(shop.ids())
 
 
@@ -80,7 +80,7 @@ def test_a_transaction_with_an_event_that_kafka_refuses_is_not_shown_at_all(shop
     shop.commit(30, "good3")
     url = shop.semel.broker.url_with(message_max_bytes=1500000)
     shop.drain(env={"SEMEL_BROKER": url})
-    shop.shows(shop.ids("good%"))
+    shop.wait_until_readable(shop.ids("good%"))
     assert shop.semel.sql("SELECT status, count(*) FROM semel_outbox GROUP BY 1 ORDER BY 1") == [("FAILED", 60), ("PUBLISHED", 90)]
     reasons = [row[0] for row in shop.semel.sql("SELECT failure_reason FROM semel_dead_letter")]
     assert len(reasons) == 60 and sum("of its transaction" in reason for reason in reasons) == 58
@@ -95,15 +95,15 @@ def test_a_transaction_of_small_events_is_shown_though_a_batch_of_them_is_too_la
     shop.commit(30, "three")
     shop.drain()
     assert shop.semel.sql("SELECT status, count(*) FROM semel_outbox GROUP BY 1 ORDER BY 1") == [("FAILED", 30), ("PUBLISHED", 210)]
-    shop.shows({**shop.ids("one%"), **shop.ids("two%"), **shop.ids("three%")})
+    shop.wait_until_readable({**shop.ids("one%"), **shop.ids("two%"), **shop.ids("three%")})
 
 
-def test_a_transaction_that_fills_the_window_is_shown_in_parts_and_said_so(shop):
+def test_a_transaction_that_fills_the_window_is_shown_in_parts_with_a_warning(shop):
     shop.commit(100)
     assert "in parts" not in shop.drain("--window", "200").stderr
     shop.commit(1000, "large")
     assert "in parts" in shop.drain("--window", "200").stderr
-    shop.shows(shop.ids())
+    shop.wait_until_readable(shop.ids())
 
 
 def test_small_transactions_stay_whole_while_others_are_sent_again_and_the_window_is_full(shop):
@@ -115,9 +115,9 @@ def test_small_transactions_stay_whole_while_others_are_sent_again_and_the_windo
     assert shop.semel.sql("SELECT status, count(*) FROM semel_outbox GROUP BY 1 ORDER BY 1") == [("FAILED", 1), ("PUBLISHED", 885)]
 
 
-def test_transactions_need_the_change_stream_and_kafka_which_is_said_before_anything_is_opened(semel):
-    nowhere = {"SEMEL_STORE": "postgres://nobody@127.0.0.1:1/none"}
-    assert "--source cdc" in semel.fails(64, "relay", "--transactions", "--source", "poll", "--drain", env=nowhere)
-    local = {**nowhere, "SEMEL_BROKER": "local:semel-broker.db"}
+def test_transactions_need_the_change_stream_and_kafka_which_is_checked_before_anything_is_opened(semel):
+    unreachable = {"SEMEL_STORE": "postgres://app@127.0.0.1:1/none"}
+    assert "--source cdc" in semel.fails(64, "relay", "--transactions", "--source", "poll", "--drain", env=unreachable)
+    local = {**unreachable, "SEMEL_BROKER": "local:semel-broker.db"}
     assert "kafka://" in semel.fails(78, "relay", "--transactions", "--source", "cdc", "--drain", env=local)
     assert not (semel.folder / "semel-broker.db").exists()

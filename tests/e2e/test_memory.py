@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory is bounded by a batch, not by what is handed over."""
+"""Memory is bounded by the size of a batch, not by the size of the input."""
 import json
 import os
 import re

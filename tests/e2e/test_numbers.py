@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The outbox emptied, its numbers begun anew, rows written, changed or removed by hand: nothing that is there is passed by."""
+"""The outbox is emptied, its numbers restart, rows are inserted, changed or deleted by hand: no row that exists is skipped."""
 import json
 
 import mix
@@ -7,7 +7,7 @@ import pytest
 from program import wait_for
 
 pytestmark = [pytest.mark.anywhere]
-PATIENCE = 60
+TIMEOUT_S = 60
 POSTGRES = pytest.mark.only("postgres")
 COLUMNS = "aggregate_type, aggregate_id, event_type, payload"
 
@@ -18,18 +18,18 @@ def insert(semel, first, count, aggregates=8):
 
 
 def published(semel, count):
-    wait_for(lambda: semel.sql("SELECT count(*) FROM semel_outbox WHERE status = 'PUBLISHED'")[0][0] == count, PATIENCE,
+    wait_for(lambda: semel.sql("SELECT count(*) FROM semel_outbox WHERE status = 'PUBLISHED'")[0][0] == count, TIMEOUT_S,
              f"{count} events are published")
 
 
 def arrived(semel, scope="x"):
-    said = semel.ok("consume", "--scope", scope, "--topic", "order.events", "--print", "--drain", "--timeout", "60s",
-                    "--guarantee", "at-least-once", timeout=120)
-    return [int(json.loads(line)["payload"]) for line in said.splitlines() if line.startswith("{")]
+    output = semel.ok("consume", "--scope", scope, "--topic", "order.events", "--print", "--drain", "--timeout", "60s",
+                      "--guarantee", "at-least-once", timeout=120)
+    return [int(json.loads(line)["payload"]) for line in output.splitlines() if line.startswith("{")]
 
 
 def empty(semel):
-    """As somebody does who wants to begin anew."""
+    """As a user does who wants to start again."""
     if mix.STORE == "postgres":
         connection = mix.connect(semel.store)
         connection.execute("SET LOCAL semel.allow_truncate = 'on'")
@@ -48,7 +48,7 @@ def shop(semel):
 
 
 @POSTGRES
-def test_tables_that_carry_the_promise_are_not_emptied_by_mistake(shop):
+def test_tables_that_the_guarantees_depend_on_are_not_emptied_by_mistake(shop):
     insert(shop, 1, 3)
     for table in ("semel_outbox", "semel_inbox", "semel_position", "semel_lease", "semel_dead_letter", "semel_outbox_exception"):
         with pytest.raises(mix.REFUSED, match="must not be emptied") as refusal:
@@ -61,7 +61,7 @@ def test_tables_that_carry_the_promise_are_not_emptied_by_mistake(shop):
 
 
 @POSTGRES
-def test_a_suite_that_empties_all_tables_says_so_and_everything_works_afterwards(shop):
+def test_all_tables_can_be_emptied_with_allow_truncate_and_everything_works_afterwards(shop):
     insert(shop, 1, 10)
     shop.ok("relay", "--drain")
     connection = mix.connect(shop.store)
@@ -76,7 +76,7 @@ def test_a_suite_that_empties_all_tables_says_so_and_everything_works_afterwards
 
 
 @pytest.mark.slow
-def test_an_outbox_that_is_emptied_under_a_running_relay_begins_anew(shop):
+def test_an_outbox_that_is_emptied_under_a_running_relay_is_read_from_the_first_number(shop):
     relay = shop.spawn("relay", "--lease", "2s")
     insert(shop, 1, 60)
     published(shop, 60)
@@ -88,7 +88,7 @@ def test_an_outbox_that_is_emptied_under_a_running_relay_begins_anew(shop):
 
 
 @POSTGRES
-def test_a_sequence_that_is_restarted_under_a_running_relay_is_noticed_however_far_it_comes(shop):
+def test_a_sequence_that_is_restarted_under_a_running_relay_is_detected_whatever_value_it_reaches(shop):
     relay = shop.spawn("relay", "--lease", "2s")
     insert(shop, 1, 60)
     published(shop, 60)
@@ -124,10 +124,10 @@ def test_rows_that_are_written_with_numbers_below_the_low_mark_are_found(shop):
 
 @pytest.mark.parametrize("how", ["DELETE FROM semel_outbox WHERE payload = '1'",
                                  "UPDATE semel_outbox SET status = 'PUBLISHED' WHERE payload = '1'"], ids=["removed", "marked"])
-def test_events_behind_one_that_was_settled_by_hand_go_on(shop, how):
+def test_events_behind_one_that_was_settled_by_hand_are_published(shop, how):
     insert(shop, 1, 4, aggregates=1)
     relay = shop.spawn("relay", "--attempts", "1", env={"SEMEL_FAILPOINT": "relay.before-publish:error@1"})
-    wait_for(lambda: shop.sql("SELECT count(*) FROM semel_outbox_exception")[0][0] == 4, PATIENCE, "one holds three others")
+    wait_for(lambda: shop.sql("SELECT count(*) FROM semel_outbox_exception")[0][0] == 4, TIMEOUT_S, "one holds three others")
     shop.stop(relay)
     shop.sql(how)
     assert "published 3 events" in shop.run("relay", "--drain", check=True).stdout

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Order: within an aggregate always; with --order strict also against a broker that confuses it;
+"""Order: within an aggregate always; with --order strict also if the broker delivers out of order;
 with --order total over the whole topic."""
 import itertools
 import json
@@ -40,14 +40,14 @@ def published(semel, *pairs):
 
 
 def swap(semel, first, second):
-    """The broker's log, written in another order by hand."""
+    """Exchanges the positions of two events in the broker's log."""
     place = dict(semel.sql("SELECT json_extract(payload, '$.word'), position FROM semel_log", database=semel.broker))
     for word, position in ((first, -1), (second, place[first]), (first, place[second])):
         semel.sql("UPDATE semel_log SET position = ? WHERE json_extract(payload, '$.word') = ?", position, word,
                   database=semel.broker)
 
 
-# ---- the relay tells each event its predecessor -------------------------------------------------
+# ---- the relay adds its predecessor to each event -----------------------------------------------
 
 
 def previous(semel):
@@ -61,7 +61,7 @@ def test_every_event_names_the_one_before_it_in_its_aggregate(shop, window):
     for number in range(3):
         for aggregate in ("a", "b"):
             publish(shop, f"{aggregate}{number}", aggregate)
-        relay(shop, "--window", window)  # and a relay that was started anew knows it too
+        relay(shop, "--window", window)  # each is a new relay, and knows it too
     for events in previous(shop).values():
         assert [before for _, before in events] == [None, *(id for id, _ in events[:-1])]
 
@@ -70,7 +70,7 @@ def test_every_event_names_the_one_before_it_in_its_aggregate(shop, window):
 
 
 @pytest.mark.only("local")
-def test_without_strict_the_brokers_order_is_believed(shop):
+def test_without_strict_the_order_of_the_broker_is_kept(shop):
     published(shop, ("a1", "a"), ("a2", "a"))
     swap(shop, "a1", "a2")
     consume(shop)
@@ -99,7 +99,7 @@ def test_with_strict_in_small_batches_it_is_the_same(shop):
 @pytest.mark.only("local")
 @pytest.mark.slow
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4)))[1:], ids=lambda order: "".join(map(str, order)))
-def test_with_strict_any_confusion_is_put_right(shop, order):
+def test_with_strict_every_permutation_is_put_in_order(shop, order):
     published(shop, *((f"a{number}", "a") for number in range(4)))
     places = shop.sql("SELECT position FROM semel_log ORDER BY position", database=shop.broker)
     for number in range(4):
@@ -112,8 +112,8 @@ def test_with_strict_any_confusion_is_put_right(shop, order):
 
 
 @pytest.mark.only("local")
-def test_strict_waits_also_while_the_predecessor_is_still_on_its_way(shop):
-    """Two relays that do not know of each other: the second event is there, the first is not."""
+def test_strict_waits_also_while_the_predecessor_has_not_arrived(shop):
+    """As with two relays that publish independently: the second event is in the log, the first is not."""
     published(shop, ("a1", "a"), ("a2", "a"))
     held = shop.sql("SELECT * FROM semel_log WHERE json_extract(payload, '$.word') = 'a1'", database=shop.broker)[0]
     shop.sql("DELETE FROM semel_log WHERE position = ?", held[0], database=shop.broker)
@@ -132,13 +132,13 @@ def test_strict_waits_also_while_the_predecessor_is_still_on_its_way(shop):
 def test_strict_waits_only_within_its_bound(shop):
     published(shop, ("a1", "a"), ("a2", "a"), ("a3", "a"))
     swap(shop, "a2", "a3")
-    shop.sql("UPDATE semel_log SET previous = 'nobody' WHERE previous IS NULL", database=shop.broker)
+    shop.sql("UPDATE semel_log SET previous = 'unknown' WHERE previous IS NULL", database=shop.broker)
     consume(shop, "--order", "strict", "--strict-wait", "300ms")
     assert words(shop) == ["a1", "a2", "a3"]
 
 
 @pytest.mark.core
-def test_strict_takes_a_dead_letter_for_settled_and_parks_behind_it(shop):
+def test_strict_treats_a_dead_letter_as_settled_and_parks_behind_it(shop):
     published(shop, ("bad", "a"), ("a2", "a"))
     consume(shop, "--order", "strict")
     assert words(shop) == []
@@ -148,7 +148,7 @@ def test_strict_takes_a_dead_letter_for_settled_and_parks_behind_it(shop):
     assert words(shop) == ["bad", "a2"]
 
 
-def test_a_scope_that_starts_late_does_not_wait_for_what_it_never_gets(shop):
+def test_a_scope_that_starts_late_does_not_wait_for_events_that_it_never_gets(shop):
     late = ("consume", "--scope", "late", "--topic", "order.events", "--sql", HANDLER.format(scope="late"), "--drain",
             "--order", "strict", "--from", "latest", "--strict-wait", "200ms")
     published(shop, ("a1", "a"))
@@ -245,7 +245,7 @@ def test_total_order_with_a_program_is_one_call_after_the_other(shop):
     assert calls == arrived(shop)
 
 
-# ---- several at work ----------------------------------------------------------------------------
+# ---- several processes --------------------------------------------------------------------------
 
 
 @pytest.mark.core

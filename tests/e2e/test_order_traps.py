@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where order is easily lost: broken events behind a held one, followers with a twin, a topic that waits for a call."""
+"""Where order is easily lost: broken events behind a held one, followers with a key conflict, a topic that waits for a call."""
 import pytest
 
 from mix import BROKER
@@ -20,9 +20,9 @@ def pending(shop):
     return [entry["originalEventId"] for entry in shop.json("dlq", "list", "--status", "PENDING")]
 
 
-def decide(shop, word, event_id):
+def decide(shop, action, event_id):
     (entry,) = [each for each in shop.json("dlq", "list") if each["originalEventId"] == event_id]
-    shop.ok("dlq", word, entry["dlqEntryId"])
+    shop.ok("dlq", action, entry["dlqEntryId"])
 
 
 @pytest.mark.only("local")
@@ -55,22 +55,22 @@ def test_a_broken_event_in_the_middle_of_a_batch_holds_only_the_later_ones(shop)
 
 
 @pytest.mark.core
-def test_a_follower_is_known_by_its_business_key(shop):
+def test_a_follower_is_identified_by_its_business_key(shop):
     by_key = ("--dedup-by", "header:idempotencyKey")
     head = publish(shop, "bad", "1", "--header", "idempotencyKey=a")
     publish(shop, "follower", "1", "--header", "idempotencyKey=k")
-    publish(shop, "twin", "2", "--header", "idempotencyKey=k")
+    publish(shop, "same key", "2", "--header", "idempotencyKey=k")
     relay(shop)
     consume(shop, "billing", *by_key)
-    assert words(shop) == ["twin"]
+    assert words(shop) == ["same key"]
     mend(shop)
     decide(shop, "replay", head)
     consume(shop, "billing", *by_key)
-    assert words(shop) == ["twin", "bad"]
+    assert words(shop) == ["same key", "bad"]
     publish(shop, "third", "3", "--header", "idempotencyKey=a")
     relay(shop)
     consume(shop, "billing", *by_key)
-    assert words(shop) == ["twin", "bad"]
+    assert words(shop) == ["same key", "bad"]
 
 
 @pytest.mark.unless("kafka", reason="a new topic has several partitions there, and a total order needs one")
@@ -86,7 +86,7 @@ def test_a_topic_waits_for_the_retry_of_a_program(shop, concurrency):
     assert (shop.folder / "ran").read_text().split() == [id for id, _, _ in shop.backend.log()]
 
 
-def test_an_event_waits_for_its_twin_that_is_under_way(shop):
+def test_an_event_waits_for_another_one_with_its_business_key_that_is_in_flight(shop):
     for aggregate in ("1", "2"):
         publish(shop, "good", aggregate, "--header", "idempotencyKey=k")
     relay(shop)
@@ -97,7 +97,7 @@ def test_an_event_waits_for_its_twin_that_is_under_way(shop):
 
 
 def released(shop, *followers):
-    """An aggregate whose head was discarded; gives back the ids of its followers."""
+    """Discards the head of an aggregate; returns the ids of its followers."""
     ids = [publish(shop, word) for word in ("bad", *followers)]
     relay(shop)
     consume(shop)
@@ -114,7 +114,7 @@ def test_followers_of_one_aggregate_share_a_commit(shop):
 
 
 @pytest.mark.only("sqlite")
-def test_a_follower_that_ends_the_transaction_dooms_itself_only(shop):
+def test_a_follower_that_ends_the_transaction_is_the_only_one_that_fails(shop):
     shop.sql("CREATE TRIGGER fatal BEFORE INSERT ON effect WHEN NEW.word = 'fatal'"
              " BEGIN SELECT RAISE(ROLLBACK, 'no more of this'); END")
     ids = released(shop, "first", "second", "fatal", "last")

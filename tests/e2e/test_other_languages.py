@@ -32,7 +32,7 @@ def runs(*words):
     return tried
 
 
-# section, what it needs, and how to find out
+# section: what it needs, and whether that is installed
 LANGUAGES = {
     "Python, psycopg2": ("psycopg2", module("psycopg2")),
     "Python, psycopg 3": ("psycopg (python3-psycopg)", module("psycopg")),
@@ -49,15 +49,15 @@ def test_every_section_with_a_program_is_tried():
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_program_does_what_the_page_says(bare, tmp_path, language):
-    needs, is_there = LANGUAGES[language]
-    if not is_there():
+    needs, is_installed = LANGUAGES[language]
+    if not is_installed():
         pytest.skip(f"{needs}: not installed")
     folder = tmp_path / "reader"
     folder.mkdir()
-    kept = {key: os.environ[key] for key in ("PGJDBC", "NODE_PATH") if key in os.environ}
-    reader = guide.Reader(folder, {**kept, **bare.backend.environment()})
+    settings = {key: os.environ[key] for key in ("PGJDBC", "NODE_PATH") if key in os.environ}
+    reader = guide.Reader(folder, {**settings, **bare.backend.environment()})
     reader.read(PREPARE + SECTIONS[language])
-    assert any(reader.expected) and reader.surprises() == []
+    assert any(reader.expected) and reader.mismatches() == []
     ((events, rows),) = bare.sql("SELECT (SELECT count(*) FROM semel_outbox), (SELECT count(*) FROM audit)")
     assert events == 1 and rows == (2 if "pika" in language else 1)
     if "pika" not in language:

@@ -21,7 +21,7 @@ CipherString = ALL:@SECLEVEL=0
 
 
 class OldServer:
-    """Speaks TLS 1.1 and nothing newer; what became of each handshake is in outcomes."""
+    """Speaks TLS 1.1 and nothing newer; the result of each handshake is in outcomes."""
 
     def __init__(self, folder):
         self.certificate, key = folder / "cert.pem", folder / "key.pem"
@@ -84,7 +84,7 @@ def lax(tmp_path):
 
 
 def refused_as_too_old(server):
-    """By the version, before anything else was looked at."""
+    """For its version, before anything else was checked."""
     wait_for(lambda: server.outcomes, what="a connection")
     return set(server.outcomes) <= {"UNSUPPORTED_PROTOCOL", "TLSV1_ALERT_PROTOCOL_VERSION"}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packages, units, image and manifests: what can be shown of them without another machine."""
+"""Packages, units, image and manifests: what can be tested without another machine."""
 import json
 import os
 import re
@@ -71,9 +71,9 @@ def test_the_package_is_installed_runs_and_keeps_its_config_file(packages, tmp_p
     assert ask(f"{url}/api/admin/dlq")[0] == ask(f"{url}/metrics")[0] == 401  # of any user of the machine
     wait_for(lambda: "\nsemel_published_total 1\n" in ask(f"{url}/metrics", token)[1], timeout=60, what="a published event")
     assert bare.stop(child) == 0
-    mine = config.read_text()
+    edited = config.read_text()
     machine.dpkg("--install", packages["semel"])
-    assert config.read_text() == mine and token in tokens.read_text()
+    assert config.read_text() == edited and token in tokens.read_text()
     machine.dpkg("--remove", "semel")
     assert config.exists() and not program.exists()
     machine.dpkg("--purge", "semel")
@@ -82,7 +82,7 @@ def test_the_package_is_installed_runs_and_keeps_its_config_file(packages, tmp_p
 
 @pytest.mark.slow
 @needs("dpkg-deb", "dpkg-shlibdeps", "cpack", "file")
-def test_the_packages_have_what_belongs_to_them(packages, tmp_path):
+def test_the_packages_have_all_their_files(packages, tmp_path):
     for path in packages.values():
         run("dpkg-deb", "-x", path, tmp_path)
     assert packages.keys() == {"semel", "libsemel0", "libsemel-dev"}
@@ -91,20 +91,20 @@ def test_the_packages_have_what_belongs_to_them(packages, tmp_path):
         assert library in fields["depends"]
     assert fields["version"] in run(PROGRAM, "--version")
     assert run("dpkg-deb", "-I", packages["semel"], "conffiles") == "/etc/semel/semel.yaml\n"
-    there = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if not path.is_dir()}
+    files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if not path.is_dir()}
     units = sorted((tmp_path / "usr/lib/systemd/system").glob("*.service"))
-    assert len(units) == 6 and "usr/lib/systemd/system/semel-.service.d/hardening.conf" in there
+    assert len(units) == 6 and "usr/lib/systemd/system/semel-.service.d/hardening.conf" in files
     for unit in units:
         for command in re.findall(r"^Exec\w+=(\S+semel) ", unit.read_text(), re.MULTILINE):
-            assert command.removeprefix("/") in there, unit.name
+            assert command.removeprefix("/") in files, unit.name
         for page, section in re.findall(r"man:([\w-]+)\((\d)\)", unit.read_text()):
-            assert f"usr/share/man/man{section}/{page}.{section}" in there, unit.name
+            assert f"usr/share/man/man{section}/{page}.{section}" in files, unit.name
     for page in re.findall(r"docs/(runbooks/\S+)", (PACKAGING / "prometheus/semel-alerts.yaml").read_text()):
         if page.endswith(".md"):
-            assert f"usr/share/doc/semel/{page}" in there
+            assert f"usr/share/doc/semel/{page}" in files
     for name in ("usr/share/doc/semel/examples/semel.yaml", "usr/share/doc/semel/copyright", "usr/lib/sysusers.d/semel.conf",
                  "usr/include/semel/semel.h", "usr/lib/libsemel.so.0", "usr/lib/pkgconfig/semel.pc"):
-        assert name in there
+        assert name in files
 
 
 @needs("dash")
@@ -143,13 +143,13 @@ def test_the_package_makes_tokens_of_its_own_that_only_its_users_can_read(tmp_pa
 
 
 @needs("readelf")
-def test_program_and_library_are_linked_so_that_memory_errors_are_hard_to_use():
+def test_program_and_library_are_hardened_against_the_use_of_memory_errors():
     commands = (BUILD / "compile_commands.json").read_text()
     for name in ("semel", "libsemel.so"):
         text = run("readelf", "--file-header", "--program-headers", "--dynamic", "--dyn-syms", "--wide", BUILD / name)
         assert re.search(r"Type:\s+DYN", text), "position-independent"
         assert "GNU_RELRO" in text and re.search(r"FLAGS_1.*\bNOW\b", text), "no lazy binding"
-        assert re.search(r"GNU_STACK.* RW +0x", text), "a stack that does not run"
+        assert re.search(r"GNU_STACK.* RW +0x", text), "a stack that cannot be executed"
         assert not re.search(r"\((RPATH|RUNPATH|TEXTREL)\)", text)
         if "-fsanitize=" not in commands:
             assert "__stack_chk_fail" in text and "__vsnprintf_chk" in text
@@ -158,7 +158,7 @@ def test_program_and_library_are_linked_so_that_memory_errors_are_hard_to_use():
 
 
 def test_libraries_are_loaded_by_their_name_alone():
-    """Where the loader looks is the system's business: no folder, no variable."""
+    """Their directory is left to the loader: no path in the name, no variable."""
     names = [name for path in TREE.glob("src/**/*.c") for name in re.findall(r'"([^"\n]*\.so(?:\.\d+)?)"', path.read_text())]
     assert len(names) > 8 and all(re.fullmatch(r"lib[\w-]+\.so(\.\d+)?", name) for name in names), names
 
@@ -167,8 +167,8 @@ def test_libraries_are_loaded_by_their_name_alone():
 
 
 @needs("systemd-analyze")
-def test_the_units_leave_little_to_an_intruder(tmp_path):
-    """systemd's own judgement: below 2 of 10."""
+def test_the_units_are_hardened(tmp_path):
+    """systemd's own rating: an exposure below 2 of 10."""
     shutil.copytree(PACKAGING / "systemd", tmp_path / "units")
     for unit in sorted((tmp_path / "units").glob("*.service")):
         unit.write_text(unit.read_text().replace("/usr/local/bin/semel", str(PROGRAM)))
@@ -176,7 +176,7 @@ def test_the_units_leave_little_to_an_intruder(tmp_path):
         run("systemd-analyze", "security", "--offline=true", "--threshold=20", "--no-pager", f"./{name}", cwd=unit.parent)
 
 
-def test_the_unit_of_run_is_told_and_watched():
+def test_the_unit_of_run_has_notifications_and_a_watchdog():
     text = (PACKAGING / "systemd" / "semel-run.service").read_text()
     hardening = (PACKAGING / "systemd/semel-.service.d/hardening.conf").read_text()
     for line in ("LimitCORE=0", "UMask=0077", "StateDirectoryMode=0700", "NoNewPrivileges=true", "ProtectSystem=strict", "CapabilityBoundingSet="):
@@ -185,8 +185,8 @@ def test_the_unit_of_run_is_told_and_watched():
         assert f"\n{line}\n" in text
 
 
-def test_nothing_that_runs_on_has_the_credentials_of_init():
-    """The tables' owner is needed to make them, and by nobody else."""
+def test_no_service_has_the_credentials_of_init():
+    """Only init, which creates the tables, needs the URL of their owner."""
     for path in sorted((PACKAGING / "systemd").glob("semel-*.service")):
         text, alone = path.read_text(), path.name == "semel-init.service"
         assert ("semel init\n" in text) == alone, path.name
@@ -249,7 +249,7 @@ def pods():
 
 
 @needs("yamllint")
-def test_every_yaml_file_is_tidy():
+def test_every_yaml_file_passes_yamllint():
     run("yamllint", "--strict", "-c", TREE / ".yamllint", PACKAGING)
 
 
@@ -268,16 +268,16 @@ def test_the_pods_have_no_more_rights_than_they_need():
             assert not container["image"].endswith(":latest")
 
 
-def test_the_pods_talk_to_nobody_but_those_who_are_named():
+def test_the_pods_connect_only_to_peers_that_are_named():
     kinds = manifests()
     policy = kinds["NetworkPolicy"]["spec"]
     assert policy["policyTypes"] == ["Ingress", "Egress"]
     selector = policy["podSelector"]["matchLabels"].items()
     for template in (kinds["Deployment"]["spec"]["template"], kinds["CronJob"]["spec"]["jobTemplate"]["spec"]["template"]):
         assert selector <= template["metadata"]["labels"].items()
-    for way, whom in (("ingress", "from"), ("egress", "to")):
-        for rule in policy[way]:
-            assert rule["ports"] and all(peer["namespaceSelector" if "namespaceSelector" in peer else "podSelector"] for peer in rule[whom])
+    for direction, side in (("ingress", "from"), ("egress", "to")):
+        for rule in policy[direction]:
+            assert rule["ports"] and all(peer["namespaceSelector" if "namespaceSelector" in peer else "podSelector"] for peer in rule[side])
     assert [port["port"] for rule in policy["ingress"] for port in rule["ports"]] == [8082]
     name = kinds["Service"]["spec"]["selector"].items()
     assert not name <= kinds["CronJob"]["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["labels"].items()

@@ -15,7 +15,7 @@ from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-DESK, PHONE = (1280, 900), (400, 800)
+DESKTOP, PHONE = (1280, 900), (400, 800)
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not CHROMIUM or not DRIVER, reason="the page: chromium or chromium-driver is not installed"),
@@ -57,63 +57,63 @@ def chromium(tmp_path_factory):
 
 @pytest.fixture
 def browser(chromium):
-    """As on a desk, by day; nothing of the last test is left."""
-    chromium.set_window_size(*DESK)
+    """With a desktop window and the light scheme; nothing of the last test is left."""
+    chromium.set_window_size(*DESKTOP)
     chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
     chromium.get_log("browser")
     yield chromium
     chromium.get("about:blank")  # the stream ends before its server does
 
 
-def seen(look):
-    """What the look saw; the page may be drawn anew in the middle of it, and then it is repeated."""
-    found = []
+def retry_stale(query):
+    """The result of the query, which is repeated if the page replaces its elements in the meantime."""
+    results = []
 
-    def looked():
+    def has_run():
         try:
-            found[:] = [look()]
+            results[:] = [query()]
             return True
         except StaleElementReferenceException:
             return False
-    wait_for(looked, what="a look at a page that stands still")
-    return found[0]
+    wait_for(has_run, what="a query of elements that stay")
+    return results[0]
 
 
 def text(browser, selector):
-    return seen(lambda: browser.find_element(By.CSS_SELECTOR, selector).text)
+    return retry_stale(lambda: browser.find_element(By.CSS_SELECTOR, selector).text)
 
 
 def click(browser, selector, is_done):
-    """A click may meet a button that is just being replaced: it is repeated until it was heard."""
-    def heard():
+    """Repeats the click until it has its effect: it is lost if the page is replacing the button."""
+    def has_effect():
         until(browser, selector, lambda button: button.click())
         try:
             wait_for(is_done, timeout=5)
         except AssertionError:
             return False
         return True
-    wait_for(heard, what=f"an answer to the click on {selector}")
+    wait_for(has_effect, what=f"the effect of the click on {selector}")
 
 
-def asks(browser):
+def is_dialog_open(browser):
     return browser.find_element(By.ID, "confirm").get_attribute("open")
 
 
-def shoot(browser, name):
+def save_screenshot(browser, name):
     folder = os.environ.get("SEMEL_SCREENSHOTS")
     if folder:
         browser.save_screenshot(str(Path(folder) / f"{name}.png"))
 
 
-def station(browser, label):
-    """In one look: they are drawn anew every second, and on a slow machine one by one would take longer."""
+def flow_count(browser, label):
+    """In one script: the page replaces the elements every second, and on a slow machine one call for each takes longer."""
     return browser.execute_script("""
         const one = [...document.querySelectorAll('.flow li')].find((item) => item.querySelector('small').textContent === arguments[0]);
         return one ? one.querySelector('b').textContent : null""", label)
 
 
 def until(browser, selector, act):
-    """Does it with the element; the list may be drawn anew in between, and then it is tried again."""
+    """Calls act with the element until it succeeds; the page may replace the element in the meantime."""
     def done():
         try:
             return act(browser.find_element(By.CSS_SELECTOR, selector)) is not False
@@ -122,11 +122,11 @@ def until(browser, selector, act):
     wait_for(done, timeout=60, what=selector)
 
 
-def wait_station(browser, label, value):
-    wait_for(lambda: station(browser, label) == value, timeout=60, what=f"{label} {value}")
+def wait_flow_count(browser, label, value):
+    wait_for(lambda: flow_count(browser, label) == value, timeout=60, what=f"{label} {value}")
 
 
-def complaints(browser):
+def console_errors(browser):
     return [line["message"] for line in browser.get_log("browser") if line["level"] == "SEVERE" and "404" not in line["message"]]
 
 
@@ -135,12 +135,12 @@ def test_the_event_flow_is_drawn_live(shop, url, browser):
     wait_for(lambda: text(browser, "#state-text") == "ready", timeout=60)
     for number in range(4):
         publish(shop, "good", str(number))
-    wait_station(browser, "processed", "8")
-    wait_station(browser, "published", "4")
-    rows = seen(lambda: {row.text.split()[0] for row in browser.find_elements(By.CSS_SELECTOR, "#subscriptions tbody tr")})
+    wait_flow_count(browser, "processed", "8")
+    wait_flow_count(browser, "published", "4")
+    rows = retry_stale(lambda: {row.text.split()[0] for row in browser.find_elements(By.CSS_SELECTOR, "#subscriptions tbody tr")})
     assert rows == {"audit", "billing"}
-    shoot(browser, "overview")
-    assert complaints(browser) == []
+    save_screenshot(browser, "overview")
+    assert console_errors(browser) == []
 
 
 def test_a_dead_letter_is_replayed_by_a_click_and_the_effect_happens(shop, url, browser):
@@ -149,24 +149,24 @@ def test_a_dead_letter_is_replayed_by_a_click_and_the_effect_happens(shop, url, 
     browser.get(f"{url}/#dead")
     wait_for(lambda: browser.find_elements(By.CSS_SELECTOR, "#letters li"), timeout=60, what="the dead letter")
     wait_for(lambda: "1 parked behind it" in text(browser, "#letters li"), timeout=60)
-    shoot(browser, "dead-letters")
+    save_screenshot(browser, "dead-letters")
     mend(shop)
-    click(browser, "#letters .replay", lambda: asks(browser))
+    click(browser, "#letters .replay", lambda: is_dialog_open(browser))
     assert "Replay event?" in text(browser, "#confirm")
-    shoot(browser, "confirm")
+    save_screenshot(browser, "confirm")
     browser.find_element(By.ID, "confirm-yes").click()
     wait_for(lambda: words(shop) == ["bad", "second"], timeout=60, what="the effect")
     wait_for(lambda: not browser.find_elements(By.CSS_SELECTOR, "#letters li"), timeout=60, what="an empty list")
-    assert complaints(browser) == []
+    assert console_errors(browser) == []
 
 
 def test_cancelling_changes_nothing(shop, url, browser):
     publish(shop, "bad", "1")
     browser.get(f"{url}/#dead")
     wait_for(lambda: browser.find_elements(By.CSS_SELECTOR, "#letters .danger"), timeout=60)
-    click(browser, "#letters .danger", lambda: asks(browser))
+    click(browser, "#letters .danger", lambda: is_dialog_open(browser))
     browser.switch_to.active_element.send_keys(Keys.ESCAPE)
-    wait_for(lambda: not asks(browser))
+    wait_for(lambda: not is_dialog_open(browser))
     assert shop.json("dlq", "count") == {"count": 1}
 
 
@@ -177,14 +177,14 @@ def test_a_trace_is_drawn_as_a_timeline(shop, url, browser):
     field = browser.find_element(By.CSS_SELECTOR, "#search input")
     field.send_keys(event_id, Keys.ENTER)
     wait_for(lambda: "processed" in text(browser, "#timeline"), timeout=60)
-    shoot(browser, "event")
+    save_screenshot(browser, "event")
 
 
-def test_what_an_event_says_is_never_markup(shop, url, browser):
+def test_the_contents_of_an_event_are_never_markup(shop, url, browser):
     shop.publish("--payload", '{"word": "bad"}', "--header", "correlationId=<img src=x onerror=alert(1)>", type="<b>x</b>.v1")
     browser.get(f"{url}/#dead")
     wait_for(lambda: browser.find_elements(By.CSS_SELECTOR, "#letters li"), timeout=60)
-    click(browser, "#letters .buttons button", lambda: text(browser, "#letters pre"))  # text that is hidden is none
+    click(browser, "#letters .buttons button", lambda: text(browser, "#letters pre"))  # the text of a hidden element is empty
     assert "<b>x</b>.v1" in text(browser, "#letters h3")
     assert browser.find_elements(By.CSS_SELECTOR, "#letters img, #letters b") == []
 
@@ -193,7 +193,7 @@ def test_a_subscription_is_paused_and_resumed(shop, url, browser):
     publish(shop, "good")
     browser.get(url)
     row = "tr[data-scope=billing]"
-    click(browser, f"{row} button", lambda: asks(browser))
+    click(browser, f"{row} button", lambda: is_dialog_open(browser))
     browser.find_element(By.ID, "confirm-yes").click()
     until(browser, row, lambda one: "paused" in one.text)
     click(browser, f"{row} button", lambda: "consuming" in text(browser, row))
@@ -203,15 +203,15 @@ def test_it_fits_a_phone(shop, url, browser):
     browser.set_window_size(*PHONE)
     publish(shop, "bad")
     browser.get(url)
-    wait_station(browser, "dead", "1")
+    wait_flow_count(browser, "dead", "1")
     wide = browser.execute_script("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert wide <= 0
-    shoot(browser, "phone")
+    save_screenshot(browser, "phone")
 
 
 def test_what_needs_attention_is_on_top_with_a_link(shop, url, browser):
     browser.get(url)
-    wait_for(lambda: "Nothing" in text(browser, "#no-findings"), timeout=60, what="a calm page")
+    wait_for(lambda: "Nothing" in text(browser, "#no-findings"), timeout=60, what="a page without findings")
     assert browser.title == "Semel"
     publish(shop, "bad", "1")
     publish(shop, "second", "1")
@@ -226,16 +226,16 @@ def test_what_was_opened_stays_open_when_another_one_comes(shop, url, browser):
     publish(shop, "bad", "1")
     browser.get(f"{url}/#dead")
     wait_for(lambda: browser.find_elements(By.CSS_SELECTOR, "#letters li"), timeout=60)
-    click(browser, "#letters .buttons button", lambda: text(browser, "#letters pre"))  # text that is hidden is none
+    click(browser, "#letters .buttons button", lambda: text(browser, "#letters pre"))  # the text of a hidden element is empty
     publish(shop, "bad", "2")
     wait_for(lambda: len(browser.find_elements(By.CSS_SELECTOR, "#letters li")) == 2, timeout=60, what="the second one")
-    shown = seen(lambda: [one.is_displayed() for one in browser.find_elements(By.CSS_SELECTOR, "#letters pre")])
+    shown = retry_stale(lambda: [one.is_displayed() for one in browser.find_elements(By.CSS_SELECTOR, "#letters pre")])
     assert shown == [True, False]
     assert browser.switch_to.active_element.text == "Event"
 
 
 def test_more_tabs_than_a_browser_has_connections_are_all_served(shop, url, browser):
-    """A browser opens six connections to one server; the tabs that nobody looks at leave them to the others."""
+    """A browser opens six connections to one server; hidden tabs leave them to the others."""
     first = browser.current_window_handle
     try:
         for _ in range(9):
@@ -244,9 +244,9 @@ def test_more_tabs_than_a_browser_has_connections_are_all_served(shop, url, brow
             browser.get(url)
             wait_for(lambda: text(browser, "#state-text") == "ready", timeout=60, what="a page that is served")
         publish(shop, "bad", "1")
-        wait_station(browser, "dead", "1")
+        wait_flow_count(browser, "dead", "1")
         browser.switch_to.window(browser.window_handles[1])
-        wait_station(browser, "dead", "1")
+        wait_flow_count(browser, "dead", "1")
     finally:
         for tab in browser.window_handles[1:]:
             browser.switch_to.window(tab)
@@ -254,7 +254,7 @@ def test_more_tabs_than_a_browser_has_connections_are_all_served(shop, url, brow
         browser.switch_to.window(first)
 
 
-# The share of light between text and what lies behind it, as WCAG counts it; 4.5 is enough for all to read.
+# Elements whose text has a contrast ratio (WCAG) below 4.5 to its background.
 CONTRAST = """
 const light = (color) => {
   const parts = color.match(/[0-9.]+/g).slice(0, 3).map((one) => one / 255).map((one) => one <= 0.03928 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4);
@@ -268,24 +268,24 @@ return [...document.querySelectorAll('body *')].filter((one) => one.offsetParent
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_everything_can_be_read(shop, url, browser, scheme):
+def test_all_text_has_enough_contrast(shop, url, browser, scheme):
     publish(shop, "bad", "1")
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
     browser.get(url)
-    wait_station(browser, "dead", "1")
+    wait_flow_count(browser, "dead", "1")
     assert browser.execute_script(CONTRAST) == []
-    shoot(browser, f"overview-{scheme}")
+    save_screenshot(browser, f"overview-{scheme}")
     browser.get(f"{url}/#dead")
     wait_for(lambda: browser.find_elements(By.CSS_SELECTOR, "#letters li"), timeout=60)
     assert browser.execute_script(CONTRAST) == []
-    shoot(browser, f"dead-{scheme}")
+    save_screenshot(browser, f"dead-{scheme}")
 
 
 NAMED = {"button", "link", "textbox", "combobox", "table", "list", "img", "dialog", "navigation"}
 
 
 def unnamed(browser):
-    """What a screen reader would meet without a name."""
+    """Roles of the elements that have no name for a screen reader."""
     nodes = browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
     seen = [(one["role"]["value"], one.get("name", {}).get("value", "")) for one in nodes if not one["ignored"] and "role" in one]
     assert {"banner", "navigation", "main", "status"} <= {role for role, _ in seen}
@@ -318,7 +318,7 @@ def test_a_dead_letter_is_discarded_by_keyboard_alone(shop, url, browser):
             break
         browser.switch_to.active_element.send_keys(Keys.TAB)
     browser.switch_to.active_element.send_keys(Keys.ENTER)
-    wait_for(lambda: asks(browser), timeout=60)
+    wait_for(lambda: is_dialog_open(browser), timeout=60)
     browser.switch_to.active_element.send_keys("a test", Keys.ENTER)
     wait_for(lambda: shop.json("dlq", "count") == {"count": 0}, timeout=60, what="it to be discarded")
     (entry,) = shop.json("dlq", "list")
@@ -326,14 +326,14 @@ def test_a_dead_letter_is_discarded_by_keyboard_alone(shop, url, browser):
 
 
 def test_the_picture_of_the_readme_can_be_taken(shop, url, browser):
-    """What somebody sees who is woken: scripts/screenshot keeps it."""
+    """A page with findings: scripts/screenshot stores it."""
     browser.set_window_size(1180, 900)
     browser.get(url)
     for number in range(12):
         publish(shop, "good", str(number))
     publish(shop, "bad", "7")
     publish(shop, "second", "7")
-    wait_station(browser, "dead", "1")
-    wait_station(browser, "parked", "1")
+    wait_flow_count(browser, "dead", "1")
+    wait_flow_count(browser, "parked", "1")
     until(browser, "tr[data-scope=audit]", lambda row: "consuming" in row.text)
-    shoot(browser, "page")
+    save_screenshot(browser, "page")

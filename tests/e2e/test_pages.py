@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages under docs/, and files under packaging/, that say what can be tried: tried."""
+"""The examples of pages under docs/, and the files under packaging/, are run as they are."""
 import re
 import shutil
 import subprocess
@@ -21,7 +21,7 @@ def test_the_examples_print_what_the_page_says(tmp_path, name):
     reader = guide.Reader(tmp_path)
     reader.read(guide.page(name))
     assert [text for text in reader.expected if text], "the page shows no output at all"
-    assert reader.surprises() == []
+    assert reader.mismatches() == []
 
 
 def workloads():
@@ -35,7 +35,7 @@ def test_the_table_of_workloads_is_found():
     assert len(workloads()) > 10
 
 
-def shown_by():
+def commands_of_questions():
     """The commands of the last column of the ten questions."""
     table = guide.page("docs/guarantees.md").partition("\n## Ten questions before production\n")[2].partition("\n## ")[0]
     cells = [line.strip("|").split("|")[-1] for line in table.splitlines() if re.match(r"\| \d+ \|", line)]
@@ -49,24 +49,24 @@ def test_the_ten_questions_are_answered_by_commands_that_can_be_typed(semel):
     semel.publish()
     semel.ok("relay", "--drain")
     semel.ok("consume", "--scope", "NAME", "--topic", "order.events", "--drain", "--sql", "SELECT :id")
-    assert len(shown_by()) >= 9
-    for command in shown_by():
+    assert len(commands_of_questions()) >= 9
+    for command in commands_of_questions():
         semel.ok(*command.split()[1:])
 
 
 @pytest.mark.parametrize("work", workloads())
-def test_a_consumer_takes_the_settings_of_each_workload(semel, work):
+def test_a_consumer_accepts_the_settings_of_each_workload(semel, work):
     handler, settings = workloads()[work]
     options = [] if settings == "default" else re.fullmatch(r"`(.*)`", settings)[1].split()
     semel.ok("consume", "--scope", "work", "--topic", "order.events", "--drain", *HANDLERS[handler], *options)
-    wanted = dict(zip(options[::2], options[1::2]))
+    expected = dict(zip(options[::2], options[1::2]))
     ((guarantee, claim, poison),) = semel.sql("SELECT guarantee, claim, poison FROM semel_subscription")
-    assert guarantee == wanted.get("--guarantee", "effectively-once")
-    assert claim == wanted.get("--claim", "same-tx")
-    assert poison == wanted.get("--poison", "park-key")
+    assert guarantee == expected.get("--guarantee", "effectively-once")
+    assert claim == expected.get("--claim", "same-tx")
+    assert poison == expected.get("--poison", "park-key")
 
 
-def test_systemd_takes_the_units(tmp_path):
+def test_systemd_accepts_the_units(tmp_path):
     if not shutil.which("systemd-analyze"):
         pytest.skip("systemd-analyze is not installed")
     units = TREE / "packaging" / "systemd"
@@ -99,5 +99,5 @@ def test_the_first_steps_of_the_help_can_be_taken(tmp_path, bare):
     folder.mkdir()
     reader = guide.Reader(folder)
     reader.read(f"```sh\n{steps}\n```")
-    assert '"aggregateId":"ord-1"' in reader.said[0]
-    assert reader.said[0].endswith("every committed event is accounted for\n")
+    assert '"aggregateId":"ord-1"' in reader.printed[0]
+    assert reader.printed[0].endswith("every committed event is accounted for\n")

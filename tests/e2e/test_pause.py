@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A consumer that is stopped for so long that another one takes over, and then goes on, changes nothing of what
-the other one did."""
+"""A consumer that is suspended until another one takes over, and then resumed, changes nothing of what the other one
+did."""
 import signal
 
 import pytest
@@ -26,14 +26,14 @@ def runs(shop):
 
 
 def stop_at(shop, child, condition):
-    """Stops the child at work, and lets the leases of its claims run out."""
-    wait_for(condition, what="the consumer at work")
+    """Suspends the child while it processes an event, and expires the leases of its claims."""
+    wait_for(condition, what="the event in the handler")
     shop.freeze(child)
     shop.backend.broker.expire_consumers()
     shop.sql("UPDATE semel_inbox SET lease_until = '2000-01-01T00:00:00.000Z' WHERE status = 'CLAIMED'")
 
 
-def go_on(shop, child):
+def resume(shop, child):
     (shop.folder / "go").touch()
     child.send_signal(signal.SIGCONT)
     code = child.wait(60)
@@ -45,7 +45,7 @@ def claims(shop):
 
 
 @pytest.mark.core
-def test_a_separate_claim_that_has_moved_on_leaves_no_effect(shop):
+def test_a_separate_claim_that_was_taken_over_leaves_no_effect(shop):
     event_id = publish(shop, "good")
     relay(shop)
     handler = ("--claim", "separate", "--sql", HANDLER.format(scope="billing"), "--drain")
@@ -53,7 +53,7 @@ def test_a_separate_claim_that_has_moved_on_leaves_no_effect(shop):
     stop_at(shop, slow, lambda: claims(shop))
     shop.ok(*CONSUME, *handler)
     assert claims(shop) == [(event_id, "FAILED")]
-    go_on(shop, slow)
+    resume(shop, slow)
     assert words(shop) == []
     (letter,) = shop.json("dlq", "list")
     assert "in doubt" in letter["failureReason"]
@@ -64,14 +64,14 @@ def test_a_separate_claim_that_has_moved_on_leaves_no_effect(shop):
 
 
 @pytest.mark.parametrize("verdict", ["exit 75", "exit 65", "exit 0"])
-def test_a_call_whose_claim_has_moved_on_concludes_nothing(shop, verdict):
+def test_a_call_whose_claim_was_taken_over_settles_nothing(shop, verdict):
     event_id = publish(shop, "good")
     relay(shop)
     slow = shop.spawn(*CONSUME, "--exec", AT_WORK + verdict, "--drain")
     stop_at(shop, slow, (shop.folder / "at-work").exists)
     shop.ok(*CONSUME, "--exec", "echo two:$SEMEL_EVENT_ID >>ran", "--drain")
     assert claims(shop) == [(event_id, "PROCESSED")]
-    go_on(shop, slow)
+    resume(shop, slow)
     assert claims(shop) == [(event_id, "PROCESSED")]
     assert runs(shop) == [f"one:{event_id}", f"two:{event_id}"]
     assert shop.json("dlq", "list") == []
@@ -79,8 +79,8 @@ def test_a_call_whose_claim_has_moved_on_concludes_nothing(shop, verdict):
 
 @pytest.mark.core
 @pytest.mark.parametrize("guarantee", ["effectively-once", "at-least-once"])
-def test_a_follower_that_has_moved_on_does_not_release_the_others(shop, guarantee):
-    """a is discarded; b is under way here, when another consumer has done it and rejects c: d stays behind c."""
+def test_a_follower_that_was_taken_over_does_not_release_the_others(shop, guarantee):
+    """The head is discarded; while b is in flight here, another consumer processes b and rejects c: d stays behind c."""
     _, b, c, d = deliver(shop, ("bad", "1"), ("b", "1"), ("c", "1"), ("d", "1"))
     (letter,) = shop.json("dlq", "list")
     shop.ok("dlq", "discard", letter["dlqEntryId"])
@@ -88,7 +88,7 @@ def test_a_follower_that_has_moved_on_does_not_release_the_others(shop, guarante
     slow = shop.spawn(*CONSUME, "--exec", AT_WORK + "exit 0", *more)
     stop_at(shop, slow, (shop.folder / "at-work").exists)
     shop.ok(*CONSUME, "--exec", f"echo two:$SEMEL_EVENT_ID >>ran; [ $SEMEL_EVENT_ID != {c} ] || exit 65", *more)
-    go_on(shop, slow)
+    resume(shop, slow)
     assert runs(shop) == [f"one:{b}", f"two:{b}", f"two:{c}"]
     assert [entry["originalEventId"] for entry in shop.json("dlq", "list", "--status", "PENDING")] == [c]
     assert shop.sql("SELECT event_id FROM semel_dead_letter WHERE parked_behind IS NOT NULL") == [(d,)]

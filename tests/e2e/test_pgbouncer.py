@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Between us and PostgreSQL stands PgBouncer. Where it pools sessions nothing is different. Where it pools transactions
-the program refuses to work, and leaves nothing behind in the sessions of others; the SQL functions work there too."""
+"""PostgreSQL behind PgBouncer. With pool_mode = session nothing is different. With pool_mode = transaction the program
+refuses to run, and leaves nothing behind in shared sessions; the SQL functions work there too."""
 import mix
 import pytest
 from sandbox import Missing, Sandbox
@@ -45,38 +45,38 @@ def ask(connection, statement, *parameters):
     return cursor.fetchone()[0]
 
 
-def is_rung(shop):
-    """A relay sleeps, and a commit will wake it."""
+def is_wakeup_armed(shop):
+    """A relay sleeps until a commit wakes it."""
     return shop.sql("SELECT 1 FROM pg_locks l JOIN pg_database d ON d.oid = l.database WHERE datname = current_database()"
                     " AND locktype = 'advisory' AND objid = 1936026988 AND granted")
 
 
-def test_pooled_sessions_are_as_good_as_ones_of_our_own(shop, pooler):
-    through = {"SEMEL_STORE": pooler.url("session")}
-    assert "up to date" in shop.ok("init", env=through)
-    relay = shop.spawn("relay", env=through)
-    wait_for(lambda: is_rung(shop))
-    ids = [shop.publish(aggregate=f"order:{number}", env=through) for number in range(3)]
+def test_pooled_sessions_work_like_direct_ones(shop, pooler):
+    env = {"SEMEL_STORE": pooler.url("session")}
+    assert "up to date" in shop.ok("init", env=env)
+    relay = shop.spawn("relay", env=env)
+    wait_for(lambda: is_wakeup_armed(shop))
+    ids = [shop.publish(aggregate=f"order:{number}", env=env) for number in range(3)]
     wait_for(lambda: shop.sql(WAITING) == [(0,)])
-    shop.ok("consume", *HANDLER, "--drain", env=through)
+    shop.ok("consume", *HANDLER, "--drain", env=env)
     assert sorted(row[0] for row in shop.sql("SELECT id FROM invoice")) == ["0", "1", "2"]
-    assert shop.ok("dlq", "count", env=through).strip() == "0"
-    shop.ok("verify", "--scope", "billing", env=through)
-    assert "of order:0" in shop.ok("trace", ids[0], env=through)
+    assert shop.ok("dlq", "count", env=env).strip() == "0"
+    shop.ok("verify", "--scope", "billing", env=env)
+    assert "of order:0" in shop.ok("trace", ids[0], env=env)
     relay.terminate()
     assert relay.wait(60) == 0
 
 
 def test_pooled_transactions_are_refused_and_nothing_is_left_in_them(shop, pooler):
-    through = {"SEMEL_STORE": pooler.url("transaction")}
+    env = {"SEMEL_STORE": pooler.url("transaction")}
     application = connect(pooler, "transaction")
     before = ask(application, "SHOW statement_timeout")
     application.commit()
     for words in (("init",), ("relay", "--drain"), ("consume", *HANDLER, "--drain"), ("dlq", "count"), ("verify",),
                   ("publish", "--type", "order.created.v1", "--aggregate", "order:1")):
-        assert "pool_mode = session" in shop.fails(78, *words, env=through)
-    looked = shop.run("doctor", env=through)
-    assert looked.returncode == 1 and "pool_mode = session" in looked.stdout
+        assert "pool_mode = session" in shop.fails(78, *words, env=env)
+    doctor = shop.run("doctor", env=env)
+    assert doctor.returncode == 1 and "pool_mode = session" in doctor.stdout
     assert ask(application, "SHOW statement_timeout") == before
     assert ask(application, "SELECT count(*) FROM pg_prepared_statements") == 0
     application.close()
@@ -105,14 +105,14 @@ def test_an_application_publishes_and_claims_through_pooled_transactions(shop, p
     assert len(effects) == 20
 
 
-def test_where_the_change_stream_cannot_go_through_it_the_relay_says_so_and_polls(shop, pooler):
-    """PgBouncer knows replication since 1.23; then it is read."""
-    through, stream = {"SEMEL_STORE": pooler.url("session")}, Stream(shop)
+def test_where_it_does_not_support_replication_the_relay_logs_it_and_polls(shop, pooler):
+    """PgBouncer supports replication since 1.23; there the relay reads the stream."""
+    env, stream = {"SEMEL_STORE": pooler.url("session")}, Stream(shop)
     stream.init()
     with stream.ended():
         for number in range(3):
             shop.publish(aggregate=f"order:{number}")
-        relay = stream.start(env=through)
+        relay = stream.start(env=env)
         stream.wait_until_published()
         wait_for(lambda: "reading the change stream" in relay.log() or "replication" in relay.log(), what="how it reads")
         assert shop.stop(relay) == 0

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What cannot be processed or published: it holds back its own aggregate and nobody else, it is kept,
-and it comes back in order. (What a person does with the dead letters is test_dlq.py.)"""
+"""An event that cannot be processed or published holds back its own aggregate only, is kept, and is replayed in
+order. (What an operator does with dead letters is in test_dlq.py.)"""
 import pytest
 
 from mix import FAILURE, fail_when, refuse_when
@@ -12,7 +12,7 @@ QUICK = ("--immediate", "1", "--first-delay", "50ms", "--delay-max", "100ms")
 
 
 def flaky(good, until=None):
-    """Fails, but not for ever; until: nor before another word is done."""
+    """Fails before that attempt; until: also before that other word is done."""
     early = f":attempt < {good}"
     if until:
         early = f"({early} OR NOT EXISTS (SELECT 1 FROM effect WHERE word = '{until}'))"
@@ -84,7 +84,7 @@ def test_a_follower_that_is_poison_itself_holds_back_the_rest(shop):
 
 
 @pytest.mark.core
-def test_each_scope_has_its_own_opinion(shop):
+def test_each_scope_has_an_outcome_of_its_own(shop):
     mend(shop)
     shop.sql(refuse_when("NEW.word = 'bad' AND NEW.scope = 'billing'", "the word is bad"))
     deliver(shop, ("bad", "a"), ("a2", "a"))
@@ -100,7 +100,7 @@ def test_each_scope_has_its_own_opinion(shop):
 # ---- block and skip -----------------------------------------------------------------------------
 
 
-def test_a_blocked_aggregate_keeps_the_drain_from_its_end_until_it_is_discarded(shop):
+def test_a_drain_does_not_end_before_the_head_of_a_blocked_aggregate_is_discarded(shop):
     for word, aggregate in (("bad", "a"), ("a2", "a"), ("b1", "b"), ("a3", "a")):
         publish(shop, word, aggregate)
     relay(shop)
@@ -138,7 +138,7 @@ def test_with_skip_the_followers_go_on_and_the_replay_comes_after_them(shop):
 
 @pytest.mark.core
 @pytest.mark.parametrize("settings", [(), ("--poison", "block"), ("--batch", "1")])
-def test_an_event_under_retry_holds_back_its_siblings_and_nobody_else(shop, settings):
+def test_an_event_under_retry_holds_back_its_own_aggregate_only(shop, settings):
     for word, aggregate in (("flaky", "a"), ("a2", "a"), ("b1", "b"), ("a3", "a")):
         publish(shop, word, aggregate)
     relay(shop)
@@ -147,7 +147,7 @@ def test_an_event_under_retry_holds_back_its_siblings_and_nobody_else(shop, sett
     assert (counts["done"], counts["dead"]) == (4, 0) and counts["retried"] >= 3
 
 
-def test_without_order_the_siblings_do_not_wait(shop):
+def test_without_order_the_rest_of_the_aggregate_does_not_wait(shop):
     for word in ("flaky", "a2"):
         publish(shop, word, "a")
     relay(shop)
@@ -155,7 +155,7 @@ def test_without_order_the_siblings_do_not_wait(shop):
     assert words(shop) == ["a2", "flaky"]
 
 
-def test_the_budget_is_in_runs_and_the_last_error_is_told(shop):
+def test_the_limit_counts_runs_and_the_last_error_is_reported(shop):
     publish(shop, "flaky", "a")
     publish(shop, "a2", "a")
     relay(shop)
@@ -203,8 +203,8 @@ for line in sys.stdin:
 
 @pytest.mark.core
 @pytest.mark.parametrize("handler, program", [("--exec", EACH), ("--pipe", ALL)], ids=["exec", "pipe"])
-def test_programs_under_retry_hold_back_their_siblings_and_nobody_else(shop, handler, program):
-    """The first event of a fails until the other aggregate has gone on, so it must not wait."""
+def test_programs_under_retry_hold_back_their_own_aggregate_only(shop, handler, program):
+    """The first event of a fails until the other aggregate is done, so that one must not wait."""
     for word, aggregate in (("flaky", "a"), ("a2", "a"), ("b1", "b"), ("a3", "a")):
         publish(shop, word, aggregate)
     relay(shop)
@@ -238,7 +238,7 @@ def test_an_event_that_is_too_large_is_given_up_at_once_and_holds_back_only_its_
     shop.ok("verify")
 
     publish(shop, "a3", "a")
-    relay(shop)  # the broker takes larger ones now, but the person has not decided
+    relay(shop)  # the broker takes larger ones now, but no operator has decided
     assert status_of(shop)["a3"] == "NEW"
     shop.ok("dlq", "replay", "--all")
     relay(shop)
@@ -249,7 +249,7 @@ def test_an_event_that_is_too_large_is_given_up_at_once_and_holds_back_only_its_
 
 
 @pytest.mark.only("local")
-def test_a_discarded_event_of_the_relay_lets_the_others_go(shop):
+def test_a_discarded_event_of_the_relay_releases_the_others(shop):
     publish(shop, "x" * 200, "a")
     publish(shop, "a2", "a")
     shop.ok("--broker", "local:semel-broker.db?max-message=100", "relay", "--drain")
@@ -265,7 +265,7 @@ SHORT = ("--first-delay", "20ms", "--delay-max", "50ms")
 
 
 @pytest.mark.only("local")
-def test_a_full_topic_costs_attempts_until_the_budget_is_spent(shop):
+def test_a_full_topic_costs_attempts_until_the_limit_is_reached(shop):
     for word in ("a1", "a2", "a3", "a4"):
         publish(shop, word, "a")
     assert shop.json(*FULL, "relay", "--drain", "--attempts", "3", *SHORT) == {"published": 2}
@@ -299,14 +299,14 @@ def test_a_refused_event_comes_again_when_there_is_room_and_nothing_overtakes_it
 
 
 @pytest.mark.only("local")
-def test_a_refusal_that_is_not_over_is_why_the_drain_is_not(shop):
+def test_a_drain_does_not_end_while_an_event_is_refused(shop):
     for word in ("a1", "a2", "a3"):
         publish(shop, word, "a")
     shop.drain_times_out(*FULL, "relay", "--first-delay", "1h", "--delay-max", "1h", expected=["1 retrying", "full"])
 
 
 @pytest.mark.only("local")
-def test_a_relay_that_blocks_says_why_it_is_not_drained(shop):
+def test_a_relay_that_blocks_reports_why_it_is_not_drained(shop):
     publish(shop, "x" * 200, "a")
     publish(shop, "a2", "a")
     small = ("--broker", "local:semel-broker.db?max-message=100")
@@ -317,7 +317,7 @@ def test_a_relay_that_blocks_says_why_it_is_not_drained(shop):
 
 
 @pytest.mark.only("local")
-def test_a_relay_that_skips_lets_the_others_go_on(shop):
+def test_a_relay_that_skips_publishes_the_others(shop):
     publish(shop, "x" * 200, "a")
     publish(shop, "a2", "a")
     shop.ok("--broker", "local:semel-broker.db?max-message=100", "relay", "--drain", "--poison", "skip")

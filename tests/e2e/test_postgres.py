@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is true on PostgreSQL alone: relays that share, and a relay that slept too long."""
+"""Only on PostgreSQL: relays that share the lanes, a relay that is suspended for too long, settings of the database."""
 import json
 import re
 import shutil
@@ -39,7 +39,7 @@ def test_a_password_is_not_shown(semel):
     for password in ("ses#ame", "ses%23ame", "ses%3Fame", "ses%40ame", "ses%2Fame"):
         shown = semel.ok("init", env={"SEMEL_STORE": url_of(semel, f"semel:{password}")})
         assert "ame" not in shown.replace("name", "") and "***" in shown
-    for password in ("ses?ame", "ses@ame", "ses/ame"):  # libpq would look for a host or a database of that name, and say so
+    for password in ("ses?ame", "ses@ame", "ses/ame"):  # libpq would use the rest as host or database, and print it
         shown = semel.fails(78, "init", env={"SEMEL_STORE": url_of(semel, f"semel:{password}")})
         assert "ses" not in shown.replace("password", "").replace("parses", "") and "%40 for @" in shown
 
@@ -72,13 +72,13 @@ def test_a_relay_that_was_stopped_for_longer_than_its_lease_marks_nothing(shop):
     wait_for(lambda: shop.sql("SELECT count(*) FROM semel_outbox WHERE status = 'NEW'") == [(0,)], 60)
     marked = shop.sql("SELECT published_at FROM semel_outbox")
     stopped.send_signal(signal.SIGCONT)
-    wait_for(lambda: len(lanes(shop)) == 2, 60)  # it came back, and took its share anew
+    wait_for(lambda: len(lanes(shop)) == 2, 60)  # it was resumed, and acquired its share again
     assert shop.sql("SELECT published_at FROM semel_outbox") == marked
     assert other.poll() is None
 
 
 def test_a_commit_is_published_at_once(shop):
-    """The relay looks by itself only every ten minutes here: what is published was rung for."""
+    """The relay polls only every ten minutes here: it publishes because the commit wakes it."""
     shop.spawn("relay", "--poll", "10m")
     wait_for(lambda: lanes(shop), 60)
     for number in range(20):
@@ -87,8 +87,8 @@ def test_a_commit_is_published_at_once(shop):
 
 
 def test_marks_touch_no_index(shop):
-    """HOT updates, as the server counts them. The relay keeps up here by arrangement: a page has room for the new
-    versions of some of its rows at a time, and gets it back when these are marked."""
+    """HOT updates, as the server counts them. The test waits for the relay: a page has room for the new versions of
+    some of its rows at a time, and gets it back when these are marked."""
     shop.spawn("relay")
     wait_for(lambda: lanes(shop), 60)
     connection = mix.connect(shop.store)
@@ -107,7 +107,7 @@ def test_marks_touch_no_index(shop):
 
 
 def test_settings_of_the_database_change_nothing(semel):
-    """Whatever is set for it: what goes in comes out once."""
+    """Whatever is set for the database, every event is processed once and unchanged."""
     name = str(semel.store).rpartition("/")[2]
     for setting in ("default_transaction_isolation = 'serializable'", "DateStyle = 'German'", "TimeZone = 'Pacific/Apia'",
                     "IntervalStyle = 'sql_standard'", "standard_conforming_strings = off", "bytea_output = 'escape'",
@@ -136,35 +136,35 @@ def test_a_policy_that_hides_rows_from_the_relay_is_an_error_and_not_a_loss(shop
     role = "policed_" + str(shop.store).rpartition("/")[2].split("?")[0]
     shop.sql(f"CREATE ROLE {role} LOGIN; GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}; GRANT SELECT ON semel_outbox_seq TO {role}")
     shop.sql("ALTER TABLE semel_outbox ENABLE ROW LEVEL SECURITY")
-    shop.sql("CREATE POLICY own ON semel_outbox USING (aggregate_id = 'nobody')")
+    shop.sql("CREATE POLICY own ON semel_outbox USING (aggregate_id = 'none')")
     shop.publish()
-    said = shop.fails(78, "relay", "--drain", env={"SEMEL_STORE": url_of(shop, role)})
+    complaint = shop.fails(78, "relay", "--drain", env={"SEMEL_STORE": url_of(shop, role)})
     shop.sql(f"DROP OWNED BY {role}; DROP ROLE {role}")
-    assert "row-level security" in said
+    assert "row-level security" in complaint
 
 
 def test_a_database_that_cannot_hold_every_event_is_refused(semel):
     name = str(semel.store).rpartition("/")[2] + "_latin"
-    mix.alone(f"CREATE DATABASE {name} ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+    mix.run_autocommit(f"CREATE DATABASE {name} ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
     try:
-        said = semel.fails(78, "init", env={"SEMEL_STORE": re.sub(r"/[^/]*$", f"/{name}", str(semel.store))})
-        assert "LATIN1" in said and "UTF8" in said
+        complaint = semel.fails(78, "init", env={"SEMEL_STORE": re.sub(r"/[^/]*$", f"/{name}", str(semel.store))})
+        assert "LATIN1" in complaint and "UTF8" in complaint
     finally:
-        mix.alone(f"DROP DATABASE {name}")
+        mix.run_autocommit(f"DROP DATABASE {name}")
 
 
 def test_a_transaction_that_is_open_for_long_is_named_in_the_log(shop):
-    """It holds the horizon: no number that it may have drawn can be passed for good."""
+    """It holds the watermark back: the relay cannot pass a number that the transaction may have drawn."""
     log = shop.folder / "log"
-    with open(log, "wb") as said:
-        shop.spawn("relay", stdout=said, stderr=said)
+    with open(log, "wb") as output:
+        shop.spawn("relay", stdout=output, stderr=output)
     old = mix.connect(shop.store)
     ((pid, _),) = old.execute("SELECT pg_backend_pid(), pg_current_xact_id()::text").fetchall()
 
     def is_named():
         shop.sql(PUBLISH, "o1")
-        return re.search(rf"open for \d+ s .* pid {pid}, .* query since 20\d\d-\S+Z", log.read_text())
-    wait_for(is_named, 150, "its name")  # told once a minute: somebody else's may be the oldest first
+        return re.search(rf"waiting for \d+ s: pid {pid}, .* query since 20\d\d-\S+Z", log.read_text())
+    wait_for(is_named, 150, "its name")  # logged once a minute: at first another process may have the oldest
     old.close()
     wait_for(lambda: shop.sql("SELECT count(*) FROM semel_outbox WHERE status = 'NEW'") == [(0,)], 60)
 
@@ -184,8 +184,8 @@ int clock_gettime(clockid_t id, struct timespec *time)
 """
 
 
-def test_relays_whose_clocks_disagree_share_the_lanes_in_peace(shop, tmp_path):
-    """To the one that is ahead every lease of the other would have run out, again and again."""
+def test_relays_whose_clocks_differ_share_the_lanes_and_keep_them(shop, tmp_path):
+    """By the clock that is ahead every lease of the other relay would have expired."""
     if not shutil.which("cc"):
         pytest.skip("cc: not installed")
     library = tmp_path / "hour_ahead.so"
@@ -199,7 +199,7 @@ def test_relays_whose_clocks_disagree_share_the_lanes_in_peace(shop, tmp_path):
     def renewals():
         return shop.sql("SELECT min(xmin::text::bigint) FROM semel_relay")[0][0]
     before = epochs()
-    for _ in range(4):  # both have looked at all leases again
+    for _ in range(4):  # both relays have renewed their leases again
         seen = renewals()
         wait_for(lambda last=seen: renewals() > last, 60)
     assert epochs() == before and sorted(lanes(shop).values()) == [8, 8]

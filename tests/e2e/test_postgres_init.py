@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`semel init` on PostgreSQL: many at once, under load, in somebody's way, and from every version that was released."""
+"""`semel init` on PostgreSQL: many at once, under load, with a table in the way, and from every released version."""
 import re
 import subprocess
 import threading
@@ -55,14 +55,15 @@ class Writer(threading.Thread):
 
     def __init__(self, database, name):
         super().__init__(daemon=True)
-        self.database, self.who = database, name
+        self.database, self.aggregate = database, name
         self.stopped, self.ids, self.error = threading.Event(), [], None
 
     def run(self):
         connection = mix.connect(self.database)
         try:
             while not self.stopped.is_set():
-                row = connection.execute("SELECT semel_publish('order.created.v1', 'order', ?, '{}')", (self.who,)).fetchone()
+                row = connection.execute("SELECT semel_publish('order.created.v1', 'order', ?, '{}')",
+                                         (self.aggregate,)).fetchone()
                 connection.commit()
                 self.ids.append(row[0])
         except Exception as error:  # pylint: disable=broad-except
@@ -71,7 +72,7 @@ class Writer(threading.Thread):
             connection.close()
 
 
-def test_under_load_nobody_is_disturbed_and_nothing_is_lost(semel):
+def test_under_load_no_process_fails_and_nothing_is_lost(semel):
     semel.sql("CREATE TABLE invoice (id text)")
     relay = semel.spawn("relay")
     consumer = semel.spawn("consume", "--scope", "billing", "--topic", "order.events", "--sql", "INSERT INTO invoice VALUES (:id)")
@@ -101,7 +102,7 @@ def test_a_table_in_the_way_is_named_and_nothing_is_left_half_done(bare):
     bare.ok("init")
 
 
-def test_a_search_path_without_a_schema_is_told_as_what_it_is(bare):
+def test_a_search_path_without_a_schema_is_reported_as_such(bare):
     path = f"{bare.store}{'&' if '?' in bare.store else '?'}options=-csearch_path%3Dnot_there"
     assert "CREATE SCHEMA" in bare.fails(78, "--store", path, "init")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a consumer has in hand is bounded by bytes, on every broker alike."""
+"""The events that a consumer has fetched are bounded in bytes, with every broker."""
 import json
 
 import pytest

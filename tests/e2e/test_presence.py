@@ -9,7 +9,7 @@ from story import prepare, publish, relay
 
 pytestmark = [pytest.mark.anywhere]
 
-REFUSED = "http://127.0.0.1:9/"  # nobody listens on the port of the discard service
+REFUSED = "http://127.0.0.1:9/"  # no process listens on the port of the discard service
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def spawn(shop, *handler):
 
 
 @pytest.mark.core
-def test_a_consumer_whose_handler_is_down_says_so_and_takes_its_row_away_at_the_end(shop):
+def test_a_consumer_records_that_its_handler_is_down_and_deletes_its_row_at_the_end(shop):
     publish(shop, "first")
     relay(shop)
     consumer = spawn(shop, "--http", REFUSED)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A role that may create objects where Semel's tables are, and has no other rights, gets nobody else's."""
+"""A role that may create objects in the schema of Semel's tables, and has no other rights, gains none of another role."""
 import json
 
 import mix
@@ -15,7 +15,7 @@ ADOPT = {"relay": {}, "adopt": {"time": "at"}}
 OVERLOADS = ("to_char(date, text)", "format(text, text, date, date)", "format(text, text)", "format(text, name)", "format(text, text, name)",
              "json_build_object(text, text)", "to_timestamp(numeric)", "hashtextextended(text, integer)")
 OPERATORS = {"&": ("bigint", "integer"), "*": ("double precision", "integer"), "||": ("text", "oid")}
-# As PostgreSQL's own: found first by whoever has pg_catalog behind the schema.
+# As PostgreSQL's own: found first in sessions whose search_path has pg_catalog behind the schema.
 SAME = ("btrim(text)", "octet_length(text)", "json_typeof(json)", "hashtextextended(text, bigint)", "gen_random_uuid()",
         "clock_timestamp()", "current_setting(text, boolean)", "lpad(text, integer, text)")
 SAME_OPERATORS = {"=": ("text", "text"), "<>": ("text", "text"), ">": ("integer", "integer"), "||": ("text", "text")}
@@ -25,7 +25,7 @@ INSERT = "INSERT INTO semel_outbox (aggregate_type, aggregate_id, event_type, pa
 
 
 class Mallory:
-    """Notes as whom his functions were run."""
+    """A role that records as whom its functions were run."""
 
     def __init__(self, shop):
         self.shop = shop
@@ -37,7 +37,7 @@ class Mallory:
         self.database = mix.Database(mix.servers().postgres_url(name, self.name))
 
     def act(self, statement):
-        """Committed, as himself."""
+        """Runs the statement as this role, and commits."""
         connection = mix.connect(self.database)
         try:
             connection.execute(statement)
@@ -68,9 +68,9 @@ class Mallory:
 @pytest.fixture
 def mallory(bare):
     bare.sql(OUTBOX)
-    somebody = Mallory(bare)
-    yield somebody
-    for role in (somebody.name, somebody.victim):
+    attacker = Mallory(bare)
+    yield attacker
+    for role in (attacker.name, attacker.victim):
         bare.sql(f"DROP OWNED BY {role} CASCADE; DROP ROLE {role}")
 
 
@@ -81,7 +81,7 @@ def config(shop):
 
 
 def make_version_7(shop):
-    """As the program of then made it: the tables, and an adopted outbox."""
+    """As the program of that version created it: the tables, and an adopted outbox."""
     for version, file in enumerate(sorted((TREE / "src" / "store" / "postgres" / "schema").glob("00[1-7]_*.sql")), 1):
         shop.sql(file.read_text())
         shop.sql(f"INSERT INTO semel_schema (version, applied_at) VALUES ({version}, '{T}')")
@@ -97,7 +97,7 @@ def make_version_7(shop):
 
 @pytest.fixture(params=["fresh", "upgraded"])
 def shop(bare, mallory, request):
-    """Everything that runs with another's rights is there."""
+    """With everything that runs with the rights of another role."""
     if request.param == "upgraded":
         make_version_7(bare)
     bare.sql(f"DROP TABLE IF EXISTS semel_inbox_{monday(bare)}")
@@ -122,7 +122,7 @@ def as_victim(shop, mallory, statement, path="public"):
         connection.close()
 
 
-def test_overloads_of_another_role_are_never_run_as_somebody_else(shop, mallory):
+def test_overloads_of_one_role_are_never_run_as_another(shop, mallory):
     shop.sql(f"DROP TABLE semel_inbox_{monday(shop)}")
     mallory.plant(OVERLOADS, OPERATORS)
     with pytest.raises(Exception, match="permission denied for function"):
@@ -146,7 +146,7 @@ def test_overloads_before_pg_catalog_do_not_reach_the_triggers_of_the_outbox(sho
     assert [row[0] for row in shop.sql("SELECT DISTINCT lane = semel_lane('order', '1') FROM semel_outbox")] == [True]
 
 
-def test_nobody_has_the_owners_triggers_work_for_a_table_of_his_own(shop, mallory):
+def test_no_other_role_can_attach_trigger_functions_of_the_owner_to_its_own_table(shop, mallory):
     ((name,),) = shop.sql("SELECT proname FROM pg_proc WHERE proname ~ '^semel_adopt_[0-9a-f]{12}$'"
                           " AND oid IN (SELECT tgfoid FROM pg_trigger WHERE tgname = 'semel_adopt')")
     mallory.act("CREATE TABLE public.mine (id uuid)")
@@ -168,31 +168,31 @@ def test_init_refuses_to_work_among_overloads_of_others_and_none_is_run(bare, ma
     assert found["check"] == "store-schema-rights" and found["gravity"] == "advice" and mallory.name in found["text"]
 
 
-def test_consumers_from_before_go_on_having_weeks_made(bare, mallory):
+def test_consumers_from_before_an_upgrade_can_still_prepare_the_inbox(bare, mallory):
     make_version_7(bare)
     bare.sql(f"GRANT INSERT, SELECT ON semel_inbox TO {mallory.victim}; GRANT INSERT ON semel_audit TO {mallory.victim}")
     bare.ok("init")
-    as_victim(bare, mallory, "INSERT INTO semel_audit (at, who, what) VALUES (now(), 'desk', 'pause') RETURNING number")
+    as_victim(bare, mallory, "INSERT INTO semel_audit (at, who, what) VALUES (now(), 'operator', 'pause') RETURNING number")
     assert bare.sql("SELECT has_column_privilege(?, 'semel_audit', 'outcome', 'UPDATE')", mallory.victim) == [(True,)]
-    may = "SELECT has_function_privilege(?, 'semel_inbox_prepare()', 'EXECUTE')"
-    assert bare.sql(may, mallory.victim) == [(True,)] and bare.sql(may, mallory.name) == [(False,)]
+    may_execute = "SELECT has_function_privilege(?, 'semel_inbox_prepare()', 'EXECUTE')"
+    assert bare.sql(may_execute, mallory.victim) == [(True,)] and bare.sql(may_execute, mallory.name) == [(False,)]
     bare.sql(f"REVOKE EXECUTE ON FUNCTION semel_inbox_prepare() FROM {mallory.victim}")
     bare.ok("init")  # which does not grant again what was revoked
-    assert bare.sql(may, mallory.victim) == [(False,)]
+    assert bare.sql(may_execute, mallory.victim) == [(False,)]
 
 
-def test_functions_that_somebody_has_changed_are_as_they_were_after_init(bare, mallory):
+def test_functions_that_were_changed_are_restored_by_init(bare, mallory):
     bare.ok("init")
-    look = "SELECT proname, pg_get_functiondef(oid) FROM pg_proc WHERE proname LIKE 'semel%' ORDER BY 1, 2"
-    before = bare.sql(look)
+    definitions = "SELECT proname, pg_get_functiondef(oid) FROM pg_proc WHERE proname LIKE 'semel%' ORDER BY 1, 2"
+    before = bare.sql(definitions)
     bare.sql("ALTER FUNCTION semel_inbox_prepare() SET search_path = public; ALTER FUNCTION semel_uuid7() SECURITY DEFINER;"
              " ALTER FUNCTION semel_try_claim RESET search_path; DROP FUNCTION semel_states_look")
-    assert bare.sql(look) != before
+    assert bare.sql(definitions) != before
     bare.ok("init")
-    assert bare.sql(look) == before
+    assert bare.sql(definitions) == before
 
 
-def test_doctor_tells_of_triggers_that_others_have_put_on_the_tables(bare, mallory):
+def test_doctor_reports_triggers_of_other_roles_on_the_tables(bare, mallory):
     bare.ok("init")
     bare.sql(f"GRANT TRIGGER ON semel_outbox TO {mallory.name}")
     mallory.act("CREATE FUNCTION public.listen() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
@@ -203,8 +203,8 @@ def test_doctor_tells_of_triggers_that_others_have_put_on_the_tables(bare, mallo
     assert found["check"] == "store-schema-rights" and f"listen() of {mallory.name}" in found["text"]
 
 
-def test_what_init_makes_again_is_not_for_everybody(bare, mallory):
-    """As after a restore without the grants (pg_restore --no-acl), or after somebody has dropped it."""
+def test_what_init_creates_again_is_not_granted_to_public(bare, mallory):
+    """As after a restore without the grants (pg_restore --no-acl), or after it was dropped."""
     bare.ok(*config(bare), "init")
     ((adopted,),) = bare.sql("SELECT proname FROM pg_proc WHERE proname ~ '^semel_adopt_[0-9a-f]{12}$'")
     bare.sql("DROP FUNCTION semel_inbox_drop(text, timestamptz)")
@@ -212,13 +212,13 @@ def test_what_init_makes_again_is_not_for_everybody(bare, mallory):
     bare.ok("init")
     assert bare.sql("SELECT proname FROM pg_proc WHERE proname LIKE 'semel%' AND (prosecdef OR prorettype = 'trigger'::regtype)"
                     " AND has_function_privilege('public', oid, 'EXECUTE')") == []
-    bare.sql("GRANT EXECUTE ON FUNCTION semel_inbox_prepare() TO PUBLIC")  # on purpose: it stays, and doctor tells
+    bare.sql("GRANT EXECUTE ON FUNCTION semel_inbox_prepare() TO PUBLIC")  # on purpose: it stays, and doctor reports it
     bare.ok("init")
     assert bare.sql("SELECT has_function_privilege('public', 'semel_inbox_prepare()', 'EXECUTE')") == [(True,)]
 
 
-def test_init_adopts_no_table_that_only_calls_itself_adopted(bare, mallory):
-    """A type of his own brings a cast of his own, which would run with the rights of init."""
+def test_init_adopts_no_table_that_only_appears_adopted(bare, mallory):
+    """A type of another role may have a cast of that role, which would run with the rights of init."""
     bare.ok("init")
     mallory.act("CREATE TYPE public.trick AS (v text)")
     mallory.act("CREATE FUNCTION public.reveal(public.trick) RETURNS text LANGUAGE plpgsql AS $$ BEGIN"
@@ -236,8 +236,8 @@ def test_init_adopts_no_table_that_only_calls_itself_adopted(bare, mallory):
     assert bare.sql("SELECT count(*) FROM semel_outbox") == [(0,)]
 
 
-def test_init_makes_no_function_that_belongs_to_somebody_else(bare, mallory):
-    """CREATE OR REPLACE leaves it to whoever made it first, and he can change it at any time."""
+def test_init_replaces_no_function_of_another_role(bare, mallory):
+    """CREATE OR REPLACE keeps the owner of a function, who can change it at any time."""
     make_version_7(bare)
     mallory.act("CREATE FUNCTION public.semel_adopt(regclass, text, json, boolean) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN"
                 " INSERT INTO public.loot VALUES (current_user); RETURN false; END $$")
@@ -270,7 +270,7 @@ def test_what_a_superuser_makes_for_the_owner_of_the_tables_is_the_owners(bare, 
     bare.ok(*config(bare), "init")
     assert bare.sql("SELECT proname FROM pg_proc WHERE oid IN (SELECT tgfoid FROM pg_trigger WHERE tgname = 'semel_adopt')"
                     " AND proowner <> ?::regrole", mallory.victim) == []
-    as_victim(bare, mallory, "SELECT semel_inbox_prepare()")  # which stays with who may create here
+    as_victim(bare, mallory, "SELECT semel_inbox_prepare()")  # whose owner may create here, and stays
     bare.sql(f"GRANT CREATE ON SCHEMA public TO {mallory.victim}; ALTER FUNCTION semel_inbox_prepare() SET search_path = public")
     bare.ok("init")
     assert bare.sql("SELECT proowner = ?::regrole FROM pg_proc WHERE proname = 'semel_inbox_prepare'", mallory.victim) == [(True,)]

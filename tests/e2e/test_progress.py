@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Long work shows on a terminal how far it is, and nothing of that elsewhere."""
+"""Commands that take long show their progress on a terminal, and nowhere else."""
 import os
 import pty
 import select
@@ -21,7 +21,7 @@ def shop(semel):
 
 
 class Terminal:
-    """A child whose stderr is one, and what has been shown there."""
+    """A child whose stderr is a terminal, and what it has printed there."""
 
     def __init__(self, shop, *words):
         self.ours, theirs = pty.openpty()
@@ -97,13 +97,13 @@ def test_a_prune_counts_rows(shop):
     assert " rows" in terminal.shown
 
 
-def test_a_bench_tells_its_rounds(shop):
+def test_a_bench_shows_its_rounds(shop):
     terminal = Terminal(shop, *BENCH)
     assert terminal.ends() == 0
     assert "0% 0 rounds: publish, one event in a transaction" in terminal.shown
 
 
-def test_in_a_pipe_there_is_nothing_of_it(shop):
+def test_no_progress_is_written_to_a_pipe(shop):
     publish(shop, "first")
     for words in (("relay", "--drain"), (*SCOPE, "--drain", "--sql", HANDLER.format(scope="billing")), ("verify", "--wait", "1m"), ("replay",), ("prune",)):
         assert shop.run(*words, check=True).stderr == ""

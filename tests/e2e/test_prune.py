@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""prune: what was kept long enough goes, and never in an order that could double an effect."""
+"""prune: deletes what is older than its retention, never in an order that could cause an effect twice."""
 import json
 
 import pytest
 
-from mix import BROKER, refuse_no_more, shifted
+from mix import BROKER, shifted, stop_refusing
 from story import consume, deliver, mend, prepare, publish, words
 
 pytestmark = pytest.mark.anywhere
 
-KEPT = 3 if BROKER == "local" else 0  # of three events, at the broker; a server forgets by rules of its own
+KEPT = 3 if BROKER == "local" else 0  # of three events, at the broker; a server has a retention of its own
 OLD = ("--time", "2020-01-01T00:00:00Z")
 
 
@@ -25,8 +25,8 @@ def config(semel, retention):
 
 
 def age(semel, days=40):
-    """Makes everything that is there so much older, as rows are when time has passed."""
-    semel.sql(refuse_no_more("semel_outbox_immutable", "semel_outbox"))
+    """Makes all rows so many days older."""
+    semel.sql(stop_refusing("semel_outbox_immutable", "semel_outbox"))
     shift = f"-{days} days"
     semel.sql(f"UPDATE semel_outbox SET created_at = {shifted('created_at')}, committed_at = {shifted('committed_at')}",
               shift, shift)
@@ -96,7 +96,7 @@ def test_an_event_whose_dead_letter_was_pruned_can_be_brought_back(shop):
     assert shop.json("verify")["scopes"][0]["processed"] == 1
 
 
-def test_an_event_that_nobody_has_taken_stays(shop):
+def test_an_event_that_was_not_published_stays(shop):
     publish(shop, "waits", "1", *OLD)
     shop.ok("prune")
     assert len(shop.sql("SELECT * FROM semel_outbox")) == 1
@@ -117,22 +117,22 @@ def test_an_event_of_long_ago_that_was_committed_just_now_stays(shop):
     shop.ok("verify")
 
 
-def test_an_inbox_that_forgets_before_the_outbox_is_refused(shop):
+def test_a_retention_of_the_inbox_below_that_of_the_outbox_is_refused(shop):
     deliver(shop, ("first", "1"))
     complaint = shop.fails(78, *config(shop, "{ outbox: 14d, inbox: 7d }"), "prune")
     assert "7d" in complaint and "14d" in complaint and "retention.inbox" in complaint
     assert "14d" in shop.fails(78, *config(shop, "{ inbox: 2d }"), "prune", "--dry-run")
 
 
-def test_the_config_file_says_how_long(shop):
+def test_the_config_file_sets_the_retention(shop):
     deliver(shop, ("first", "1"))
     age(shop, days=3)
     assert shop.json(*config(shop, "{ outbox: 5d }"), "prune")["outbox"] == 0
     assert shop.json(*config(shop, "{ outbox: 2d }"), "prune")["outbox"] == 1
 
 
-def test_what_was_pruned_is_not_replayed_twice(shop):
-    """The inbox has forgotten, the outbox has not (its rows were kept by another setting)."""
+def test_what_was_pruned_is_not_replayed(shop):
+    """Their claims are gone, and the events with them."""
     deliver(shop, ("first", "1"))
     age(shop)
     shop.ok(*config(shop, "{ outbox: 1d, inbox: 1d }"), "prune")
@@ -140,7 +140,7 @@ def test_what_was_pruned_is_not_replayed_twice(shop):
     assert shop.ok("replay") == "replayed 0 events\n"
 
 
-def test_many_rows_go_in_steps(shop):
+def test_many_rows_are_deleted_in_steps(shop):
     lines = "".join(json.dumps({"type": "t", "aggregateType": "order", "aggregateId": str(each), "payload": {"word": "x"}})
                     + "\n" for each in range(3000))
     shop.ok("publish", "--batch", input=lines)
@@ -153,8 +153,8 @@ def test_many_rows_go_in_steps(shop):
 
 
 @pytest.mark.only("sqlite")
-def test_claims_with_zero_bytes_in_their_ids_do_not_keep_prune_going_round(shop):
-    """Other programs write claims too. There are more than a step takes, and as C strings all are one."""
+def test_claims_with_zero_bytes_in_their_ids_do_not_make_prune_loop(shop):
+    """Other programs write claims too. There are more than one step deletes, and as C strings all are equal."""
     shop.sql("WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 6000)"
              " INSERT INTO semel_inbox (scope, event_id, week_start, status, first_seen_at, topic)"
              " SELECT 'billing', 'a' || char(0) || i, '2026-11-09', 'PROCESSED', '2026-11-09T00:00:00.000Z', 'order.events' FROM n")

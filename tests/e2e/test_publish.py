@@ -113,17 +113,17 @@ def test_a_crash_after_the_commit_leaves_both(semel):
     assert semel.sql("SELECT * FROM orders") == []
 
 
-def test_an_error_before_the_commit_is_told_and_leaves_nothing(semel):
+def test_an_error_before_the_commit_is_reported_and_leaves_nothing(semel):
     semel.fails(69, "publish", "--type", "t", "--aggregate", "a:b", env={"SEMEL_FAILPOINT": "publish.before-commit:error"})
     assert events(semel) == []
 
 
-def test_inside_a_handler_correlation_and_causation_flow_on(semel):
+def test_inside_a_handler_correlation_and_causation_are_propagated(semel):
     cause = str(uuid.uuid4())
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-    handled = {"SEMEL_EVENT_ID": cause, "SEMEL_HEADERS": json.dumps({"correlationId": "c", "traceparent": trace, "mine": "x"})}
-    semel.publish(env=handled)
-    semel.publish("--header", "correlationId=other", env=handled)
+    env = {"SEMEL_EVENT_ID": cause, "SEMEL_HEADERS": json.dumps({"correlationId": "c", "traceparent": trace, "mine": "x"})}
+    semel.publish(env=env)
+    semel.publish("--header", "correlationId=other", env=env)
     semel.publish(env={"SEMEL_EVENT_ID": cause, "SEMEL_HEADERS": "{}"})
     first, second, third = [json.loads(event["headers"]) for event in events(semel)]
     assert (first["correlationId"], first["causationId"], first["traceparent"]) == ("c", cause, trace)
@@ -153,7 +153,7 @@ def test_progress_is_shown_on_a_terminal_only(semel):
     assert semel.run("publish", "--batch", input=batch(line(1)), check=True).stderr == ""
 
 
-def test_headers_flow_into_the_lines_of_a_batch(semel):
+def test_headers_are_propagated_to_the_lines_of_a_batch(semel):
     cause = str(uuid.uuid4())
     semel.ok("publish", "--batch", input=batch(line(1), line(2, headers={"correlationId": "own"})),
              env={"SEMEL_EVENT_ID": cause, "SEMEL_HEADERS": '{"correlationId": "c"}'})
@@ -203,7 +203,7 @@ def test_one_bad_line_and_nothing_of_the_batch_is_written(semel, size, bad, word
 
 
 @pytest.mark.parametrize("size", [3, 1203])
-def test_an_id_given_twice_in_a_batch_is_blamed_on_its_second_line(semel, size):
+def test_an_id_given_twice_in_a_batch_is_reported_with_its_second_line(semel, size):
     twice = str(uuid.uuid4())
     lines = [line(number) for number in range(1, size + 1)]
     lines[0]["id"] = lines[size - 1]["id"] = twice
@@ -221,5 +221,5 @@ def test_a_last_line_without_an_end_counts(semel):
     assert len(semel.ok("publish", "--batch", input=batch(line(1)) + json.dumps(line(2))).split()) == 2
 
 
-def test_options_of_one_event_do_not_go_with_a_batch(semel):
+def test_options_of_one_event_are_refused_with_a_batch(semel):
     assert "--type" in semel.fails(64, "publish", "--batch", "--type", "t", input="")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What only RabbitMQ can bring: messages as odd as its clients can make them, and subscriptions that are not as
-they were."""
+"""Only with RabbitMQ: unusual messages of its clients, and subscriptions whose settings differ from what the broker
+has."""
 import contextlib
 import json
 from datetime import datetime, timezone
@@ -33,7 +33,7 @@ def shop(semel):
 
 @pytest.fixture
 def send(shop):
-    """Publishes one message of a stranger."""
+    """Publishes one message as a foreign client."""
     channel = shop.broker.channel()
     channel.confirm_delivery()
 
@@ -79,7 +79,7 @@ def test_a_broken_message_is_a_dead_letter_and_the_next_one_goes_on(shop, send, 
     assert shop.ok("dlq", "count").strip() == "1"
 
 
-def test_a_time_in_milliseconds_where_seconds_belong_stops_nobody(shop, send):
+def test_a_time_in_milliseconds_where_seconds_belong_stops_no_consumer(shop, send):
     send(message_id="m1", timestamp=1_767_312_000_000)
     send(message_id="m2", timestamp=2**63 - 1, routing_key="other")
     send(message_id="m3", timestamp=1_767_312_000, routing_key="third")
@@ -98,7 +98,7 @@ def test_an_event_that_is_too_large_to_be_put_back_is_a_dead_letter(shop, send):
     assert seen(shop) == [("m2",)]
 
 
-def test_a_copy_of_what_was_given_up_lies_in_the_parking_queue_and_tells_why(shop, send):
+def test_a_dead_letter_copy_is_in_the_parking_queue_with_its_reason(shop, send):
     send(message_id="m1", headers={"mine": "x"})
     send(body=b"{", content_type="application/json", routing_key="other")
     shop.ok(*CONSUME, "--sql", "INSERT INTO bad (word) VALUES (NULL)", "--sql", SEEN)
@@ -113,16 +113,16 @@ def test_a_copy_of_what_was_given_up_lies_in_the_parking_queue_and_tells_why(sho
 
 def test_another_number_of_partitions_is_refused_before_events_are_left_behind(shop, send):
     send(message_id="m1")
-    said = shop.fails(78, *CONSUME, "--sql", SEEN, "--partitions", "4")
-    assert "billing.order.events" in said and "partitions" in said
+    complaint = shop.fails(78, *CONSUME, "--sql", SEEN, "--partitions", "4")
+    assert "billing.order.events" in complaint and "partitions" in complaint
     shop.ok(*CONSUME, "--sql", SEEN)
     assert seen(shop) == [("m1",)]
 
 
 def test_a_spread_subscription_is_not_read_as_a_single_queue(shop):
     shop.ok("consume", "--scope", "spread", "--topic", TOPIC, "--sql", SEEN, "--drain", "--partitions", "4")
-    said = shop.fails(78, "consume", "--scope", "spread", "--topic", TOPIC, "--sql", SEEN, "--drain")
-    assert "spread.order.events" in said and "partitions" in said
+    complaint = shop.fails(78, "consume", "--scope", "spread", "--topic", TOPIC, "--sql", SEEN, "--drain")
+    assert "spread.order.events" in complaint and "partitions" in complaint
     done = shop.run("topology", "check", "--scope", "spread", "--topic", TOPIC)
     assert done.returncode == 1 and "partitions" in done.stdout
 
@@ -144,12 +144,12 @@ def test_the_page_shows_a_producer_and_a_consumer_that_work(shop, capsys):
     assert json.loads(payload) == {"total": 5}
     event_of_ours = shop.publish()
     shop.ok("relay", "--drain")
-    said = []
+    printed = []
 
     def read():
         snippet('"reports"')(url)
-        said.append(capsys.readouterr().out)
-        return event_id in "".join(said) and event_of_ours in "".join(said)
+        printed.append(capsys.readouterr().out)
+        return event_id in "".join(printed) and event_of_ours in "".join(printed)
 
     wait_for(read, what="both events at the foreign consumer")
 
@@ -195,18 +195,18 @@ def test_classic_queues_keep_the_order_over_a_retry_and_are_not_taken_for_others
 
 
 @pytest.mark.unless("rabbitmq-stream", reason="it is about the topic, which is the same there")
-def test_what_no_subscription_takes_lies_in_the_alternate_exchanges_queue(bare):
-    kept = ("--broker", f"{bare.broker.url}?alternate-exchange=lost")
+def test_events_without_a_subscription_are_in_the_queue_of_the_alternate_exchange(bare):
+    alternate = ("--broker", f"{bare.broker.url}?alternate-exchange=lost")
     named = ("--scope", "billing", "--topic", TOPIC)
     bare.ok("init")
     early = bare.publish()
-    bare.ok(*kept, "relay", "--drain")
+    bare.ok(*alternate, "relay", "--drain")
     assert bare.sql("SELECT id, status FROM semel_outbox") == [(early, "PUBLISHED")]
-    bare.ok(*kept, "topology", "apply", *named)
-    bare.ok(*kept, "topology", "check", *named)
+    bare.ok(*alternate, "topology", "apply", *named)
+    bare.ok(*alternate, "topology", "check", *named)
     bare.publish()
-    bare.ok(*kept, "relay", "--drain")
-    assert bare.json(*kept, *CONSUME, "--exec", "true")["done"] == 1
+    bare.ok(*alternate, "relay", "--drain")
+    assert bare.json(*alternate, *CONSUME, "--exec", "true")["done"] == 1
     channel = bare.broker.channel()
     assert channel.basic_get("lost", auto_ack=True)[1].message_id == early
     assert channel.basic_get("lost", auto_ack=True)[0] is None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The README, followed by somebody who has never seen Semel. What it says must happen, happens."""
+"""The README, followed from its first line to its last: its commands print what it says, and have that effect."""
 import guide
 import pytest
 from program import PROGRAM, TREE
@@ -23,7 +23,7 @@ def reader(tmp_path_factory):
 
 def test_the_quick_start_prints_what_it_says(reader):
     assert [text for text in reader.expected if text], "the page shows no output at all"
-    assert reader.surprises() == []
+    assert reader.mismatches() == []
 
 
 def test_every_order_has_one_invoice_in_the_end(reader):

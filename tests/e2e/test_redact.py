@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the config hides is seen neither in the API nor on the page, and is still what is stored and sent."""
+"""What the config redacts is hidden in the API and on the page, and stays complete in what is stored and sent."""
 import json
 import urllib.request
 
@@ -20,7 +20,7 @@ def shop(semel):
 
 def test_hidden_members_are_shown_nowhere_and_replayed_whole(shop):
     payload = {"word": "bad", "card": {"number": NUMBER, "owner": "Ada"}}
-    shop.publish("--payload", json.dumps(payload), "--header", "sessionKey=geheim-1")
+    shop.publish("--payload", json.dumps(payload), "--header", "sessionKey=confidential-1")
     relay(shop)
     consume(shop)
     config = shop.folder / "semel.yaml"
@@ -33,13 +33,13 @@ def test_hidden_members_are_shown_nowhere_and_replayed_whole(shop):
     assert server.json(path) == entry
     for shown in (path, "/api/admin/dlq", f"/api/admin/trace/{entry['originalEventId']}", "/api/admin/outbox", "/metrics"):
         text = server.ask(shown)[2]
-        assert NUMBER not in text and "geheim" not in text
+        assert NUMBER not in text and "confidential" not in text
     (whole,) = shop.json("dlq", "list")  # who may read the tables may read them
     assert whole["eventRecord"]["payload"] == payload
     mend(shop)
     server.json(f"{path}/replay", "POST")
-    seen = HANDLER.format(scope="billing").replace("'$.word'", "'$.card'")
-    shop.ok("consume", "--scope", "billing", "--topic", "order.events", "--sql", seen, "--drain")
+    statement = HANDLER.format(scope="billing").replace("'$.word'", "'$.card'")
+    shop.ok("consume", "--scope", "billing", "--topic", "order.events", "--sql", statement, "--drain")
     assert NUMBER in words(shop)[0]
 
 
@@ -63,10 +63,10 @@ def first_of_stream(server):
         return stream.readline().decode()
 
 
-def test_words_about_events_are_hidden_in_every_view(shop):
-    """What handlers, brokers and people say of an event: in its life, the outbox, subscriptions, the stream and the audit."""
+def test_texts_about_events_are_hidden_in_every_view(shop):
+    """Texts of handlers, brokers and operators about an event: in its trace, the outbox, subscriptions, stream and audit."""
     payload = json.dumps({"word": "bad", "card": {"number": NUMBER}})
-    told = shop.publish("--payload", payload)
+    rejected = shop.publish("--payload", payload)
     refused = shop.publish("--payload", payload, aggregate="order:2")
     relay(shop)
     consume(shop)
@@ -80,9 +80,9 @@ def test_words_about_events_are_hidden_in_every_view(shop):
         f" 2, 'breaker says {NUMBER}', '2026-01-01T00:00:00.000Z', '2026-01-01T00:00:00.000Z', '2099-01-01T00:00:00.000Z')"
     )
     server = Server(shop, "--redact", "$.card.number")
-    entry = next(entry for entry in server.json("/api/admin/dlq") if entry["originalEventId"] == told)
+    entry = next(entry for entry in server.json("/api/admin/dlq") if entry["originalEventId"] == rejected)
     assert entry["failureReason"] == HIDDEN
-    views = [f"/api/admin/trace/{event_id}" for event_id in (told, refused, waiting)]
+    views = [f"/api/admin/trace/{event_id}" for event_id in (rejected, refused, waiting)]
     views += ["/api/admin/outbox", "/api/admin/subscriptions", "/api/admin/dlq", "/api/admin/audit", "/readyz", "/metrics"]
     seen = {view: server.ask(view)[2] for view in views}
     assert f"attempts: {HIDDEN}" in seen[views[0]] and f"the last: {HIDDEN}" in seen[views[0]]
@@ -95,7 +95,7 @@ def test_words_about_events_are_hidden_in_every_view(shop):
     assert after["/api/admin/audit"].count(HIDDEN) == 1 and server.json(f"/api/admin/dlq/{entry['dlqEntryId']}")["discardReason"] == HIDDEN
     for view, text in [*seen.items(), *after.items()]:
         assert NUMBER not in text and " says " not in text, view
-    whole = shop.ok("trace", told)  # who may read the tables may read them
+    whole = shop.ok("trace", rejected)  # who may read the tables may read them
     assert all(f"{who} says {NUMBER}" in whole for who in ("handler", "broker", "operator"))
 
 

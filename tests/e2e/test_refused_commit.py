@@ -21,11 +21,11 @@ def shop(semel):
 
 
 @pytest.mark.core
-@pytest.mark.parametrize("promise", [("--claim", "same-tx"), ("--claim", "separate"), ("--guarantee", "at-most-once")])
-def test_only_the_guilty_event_is_given_up(shop, promise):
+@pytest.mark.parametrize("options", [("--claim", "same-tx"), ("--claim", "separate"), ("--guarantee", "at-most-once")])
+def test_only_the_event_that_violates_the_constraint_is_given_up(shop, options):
     ids = [publish(shop, "word", str(number)) for number in range(6)]
     relay(shop)
-    shop.ok("consume", "--scope", "billing", "--topic", "order.events", "--sql", INVOICE, "--drain", *promise)
+    shop.ok("consume", "--scope", "billing", "--topic", "order.events", "--sql", INVOICE, "--drain", *options)
     (letter,) = shop.json("dlq", "list")
     assert (letter["originalEventId"], letter["attempts"]) == (ids[3], 1)
     assert "constraint" in letter["failureReason"]

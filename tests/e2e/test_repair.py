@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What waits and nothing will ever move is told by verify as stuck, with the command that heals it; and that command
-does. The states are made by hand in the tables: a program that is right does not leave them behind."""
+"""verify reports as stuck what waits and nothing will ever move, with the command that repairs it; and that command
+does. The states are written into the tables by hand: the program does not leave them behind."""
 import json
 import shlex
 
@@ -36,8 +36,8 @@ def stuck(shop):
     return sorted(scope["stuckIds"])
 
 
-def heal(shop, problem="stuck"):
-    """Types what verify says."""
+def run_remedy(shop, problem="stuck"):
+    """Runs the command that verify prints."""
     (advice,) = [advice for advice in verify(shop, 1)["advice"] if advice["problem"] == problem]
     program, *rest = shlex.split(advice["command"])
     assert program == "semel"
@@ -68,7 +68,7 @@ def test_parked_events_without_a_hold_are_stuck_and_released(shop):
     assert stuck(shop) == [second]
     assert steps(shop, "--dry-run") == [("release", "planned")]
     assert stuck(shop) == [second]
-    heal(shop)
+    run_remedy(shop)
     consume(shop)
     assert words(shop) == ["second"]
     verify(shop)
@@ -78,7 +78,7 @@ def test_parked_events_of_a_pending_letter_get_their_hold_back(shop):
     _, second = deliver(shop, ("bad", "1"), ("second", "1"))
     shop.sql("DELETE FROM semel_hold")
     assert stuck(shop) == [second]
-    heal(shop)
+    run_remedy(shop)
     consume(shop)
     assert words(shop) == []
     assert scope_of(verify(shop))["parked"] == 1
@@ -93,7 +93,7 @@ def test_a_hold_whose_head_was_discarded_is_released(shop):
     _, second = deliver(shop, ("bad", "1"), ("second", "1"))
     shop.sql("UPDATE semel_dead_letter SET status = 'DISCARDED' WHERE parked_behind IS NULL")
     assert second in stuck(shop)
-    heal(shop)
+    run_remedy(shop)
     consume(shop)
     assert words(shop) == ["second"]
     verify(shop)
@@ -105,7 +105,7 @@ def test_a_replay_whose_copy_is_gone_is_sent_again(shop):
     mend(shop)
     shop.sql("UPDATE semel_dead_letter SET status = 'REPLAYED', replay_count = 1 WHERE parked_behind IS NULL")
     assert stuck(shop) == sorted([first, second])
-    heal(shop)
+    run_remedy(shop)
     assert scope_of(verify(shop, 1))["stuck"] == 0
     assert steps(shop) == []
     consume(shop)
@@ -121,7 +121,7 @@ def test_a_replay_of_a_separate_claim_is_stuck_and_not_discarded(shop):
     shop.sql("UPDATE semel_dead_letter SET status = 'REPLAYED', replay_count = 1")
     assert scope_of(verify(shop, 1))["discarded"] == 0
     assert len(stuck(shop)) == 1
-    heal(shop)
+    run_remedy(shop)
     consume(shop, "billing", "--claim", "separate")
     assert words(shop) == ["bad"]
     verify(shop)
@@ -136,7 +136,7 @@ def test_a_retry_whose_copy_is_gone_is_sent_again(shop):
         " VALUES ('billing', 'order', '1', 'retry', ?, 1, ?)", first, PAST,
     )
     assert stuck(shop) == [first]
-    heal(shop)
+    run_remedy(shop)
     consume(shop)
     assert words(shop) == ["second", "first"]
     verify(shop)
@@ -147,12 +147,12 @@ def test_a_claim_of_a_dead_consumer_whose_copy_is_gone_is_stuck(shop):
     shop.sql("DELETE FROM effect")
     shop.sql("UPDATE semel_inbox SET status = 'CLAIMED', owner = 'gone', lease_until = ?", PAST)
     assert stuck(shop) == [first]
-    heal(shop)
+    run_remedy(shop)
     shop.ok("consume", "--scope", "billing", "--topic", "order.events", "--exec", "true", "--drain")
     verify(shop)
 
 
-def test_what_the_outbox_does_not_retain_is_told_as_impossible(shop):
+def test_what_the_outbox_does_not_retain_is_reported_as_impossible(shop):
     deliver(shop, ("first", "1"))
     shop.sql(
         "INSERT INTO semel_hold (scope, aggregate_type, aggregate_id, state, head_id, attempts, due_at)"
@@ -172,17 +172,17 @@ def test_a_step_is_audited(shop):
     assert "billing" in detail
 
 
-def test_a_lost_event_is_healed_by_the_command_that_verify_prints(shop):
+def test_a_lost_event_is_sent_again_by_the_command_that_verify_prints(shop):
     _, second = deliver(shop, ("first", "1"), ("second", "2"))
     shop.sql("DELETE FROM semel_inbox WHERE event_id = ?", second)
     shop.sql("DELETE FROM effect WHERE id = ?", second)
-    heal(shop, "missing")
+    run_remedy(shop, "missing")
     consume(shop)
     assert words(shop) == ["first", "second"]
     verify(shop)
 
 
-def test_a_lost_event_that_was_backdated_is_healed_by_the_command_that_verify_prints(shop):
+def test_a_lost_event_that_was_backdated_is_sent_again_by_the_command_that_verify_prints(shop):
     """By its own time it is older than the inbox retains, so a plain replay would refuse it."""
     deliver(shop, ("first", "1"))
     old = publish(shop, "old", "2", "--time", "2020-01-01T00:00:00Z")
@@ -190,23 +190,23 @@ def test_a_lost_event_that_was_backdated_is_healed_by_the_command_that_verify_pr
     consume(shop)
     shop.sql("DELETE FROM semel_inbox WHERE event_id = ?", old)
     shop.sql("DELETE FROM effect WHERE id = ?", old)
-    heal(shop, "missing")
+    run_remedy(shop, "missing")
     consume(shop)
     assert words(shop) == ["first", "old"]
     verify(shop)
 
 
-def test_a_scope_that_nobody_has_is_an_error(shop):
+def test_an_unknown_scope_is_an_error(shop):
     deliver(shop, ("first", "1"))
-    assert "subscriptions list" in shop.fails(65, "repair", "--scope", "nobody")
+    assert "subscriptions list" in shop.fails(65, "repair", "--scope", "unknown")
 
 
-def test_a_paused_subscription_is_healed_by_the_command_that_verify_prints(shop):
+def test_a_paused_subscription_is_resumed_by_the_command_that_verify_prints(shop):
     deliver(shop, ("first", "1"))
     publish(shop, "second")
     relay(shop)
     shop.ok("subscriptions", "pause", "billing")
-    heal(shop, "waiting")
+    run_remedy(shop, "waiting")
     consume(shop)
     verify(shop)
 
@@ -215,7 +215,7 @@ def test_a_paused_subscription_is_healed_by_the_command_that_verify_prints(shop)
 
 
 @pytest.mark.only("local")
-def test_a_mistyped_topic_is_told_with_the_nearest(shop):
+def test_a_mistyped_topic_is_reported_with_the_nearest(shop):
     deliver(shop, ("first", "1"))
     publish(shop, "second", "2", "--topic", "ordr.events")
     relay(shop)
@@ -239,7 +239,7 @@ def test_a_topic_that_is_read_no_more_leaves_what_was_not_read(shop):
     scope = scope_of(verify(shop, 1))
     assert (scope["unread"], scope["unreadIds"]) == (1, [second])
     assert "--topic payment.events" in shop.run("verify").stdout
-    publish(shop, "third", "3", "--topic", "payment.events")  # after it stopped to read: not its own
+    publish(shop, "third", "3", "--topic", "payment.events")  # after the scope stopped reading it: not expected
     assert scope_of(verify(shop, 1))["unread"] == 1
     relay(shop)
     consume(shop, "billing", "--topic", "payment.events")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""replay: retained events go out again with their ids, and nothing is doubled unless it is asked for."""
+"""replay: retained events are published again with their ids, and no effect happens twice unless requested."""
 import json
 import time
 
@@ -21,7 +21,7 @@ def shop(semel):
     return semel
 
 
-def test_a_replay_is_skipped_by_who_has_the_events(shop):
+def test_a_replay_is_skipped_by_scopes_that_have_the_events(shop):
     deliver(shop, *THREE)
     assert shop.ok("replay") == "replayed 3 events\n"
     consume(shop)
@@ -30,7 +30,7 @@ def test_a_replay_is_skipped_by_who_has_the_events(shop):
 
 
 @pytest.mark.core
-def test_reprocessing_builds_a_projection_anew(shop):
+def test_reprocessing_rebuilds_a_projection(shop):
     deliver(shop, *THREE)
     consume(shop, "audit")
     shop.sql("DELETE FROM effect WHERE scope = 'audit'")
@@ -83,7 +83,7 @@ def test_ids_and_payloads_stay_the_same(shop):
     assert {row[0] for row in rows} == set(ids)
 
 
-def test_what_the_inbox_may_have_forgotten_is_refused(shop):
+def test_events_whose_claims_may_have_been_pruned_are_refused(shop):
     publish(shop, "old", "1", "--time", "2020-01-01T00:00:00Z")
     deliver(shop, *THREE)
     complaint = shop.fails(65, "replay")
@@ -133,7 +133,7 @@ def test_a_rate_is_kept(shop):
     assert time.monotonic() - began >= 0.5
 
 
-def test_a_stopped_replay_ends_well_and_says_where(shop):
+def test_a_stopped_replay_succeeds_and_prints_how_far_it_came(shop):
     lines = [{"type": "t.v1", "aggregateType": "order", "aggregateId": str(n), "payload": {"word": "x"}} for n in range(100)]
     shop.ok("publish", "--batch", input="".join(json.dumps(line) + "\n" for line in lines))
     relay(shop)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The roles of docs/postgresql.md, with the rights that stand there and in a schema of their own: each does all of its work, and is
-refused what is another's."""
+"""The roles of docs/postgresql.md, with the rights of that page, and the tables in a schema of their own: each does all of its
+work, and is refused the work of the others."""
 import json
 import re
 from pathlib import Path
@@ -37,7 +37,7 @@ class Company:
         return re.sub(r"\b(" + "|".join(ROLES) + r")\b", rf"\1_{self.name}", text)
 
     def statements(self):
-        """The blocks of the page's section, as they stand there."""
+        """The blocks of the page's section, unchanged but for the names of the roles."""
         page = Path(TREE, "docs", "postgresql.md").read_text()
         section = page.partition("\n## Roles\n")[2].partition("\n## ")[0]
         return [self.own(block) for block in re.findall(r"```sql\n(.*?)```", section, re.S)]
@@ -76,9 +76,9 @@ class Company:
 
 @pytest.fixture
 def company(bare):
-    somebody = Company(bare)
-    yield somebody
-    for role in map(somebody.own, ROLES):
+    roles = Company(bare)
+    yield roles
+    for role in map(roles.own, ROLES):
         bare.sql(f"DROP OWNED BY {role} CASCADE; DROP ROLE {role}")
 
 
@@ -104,7 +104,7 @@ def test_each_role_does_its_work_with_the_rights_of_the_guide(company):
     shop.sql("ALTER TABLE public.invoice DROP CONSTRAINT invoice_total_check; ALTER TABLE public.invoice DROP CONSTRAINT invoice_pkey")
     company.ok("semel_operator", "dlq", "discard", letters["worst"], "--reason", "never paid")
     company.ok("semel_operator", "dlq", "replay", letters["bad"])
-    with_desk(company, letters["worse"], bad)
+    check_admin_server(company, letters["worse"], bad)
     company.ok("semel_operator", "repair")
     company.consume()
     assert company.invoices() == ["bad", "bad", "c", "good", "plain", "worse"]
@@ -115,15 +115,15 @@ def test_each_role_does_its_work_with_the_rights_of_the_guide(company):
     company.ok("semel_reader", "verify", "--wait", "60s")
 
 
-def with_desk(company, entry, event):
-    """The admin server, as the role that may operate, and as the one that only looks."""
-    desk = Server(company.shop, env=company.env("semel_operator"))
+def check_admin_server(company, entry, event):
+    """As the role that may operate, and as the one that may only read."""
+    operator = Server(company.shop, env=company.env("semel_operator"))
     for path in ("outbox", "subscriptions", "dlq", "dlq/count", "audit", f"trace/{event}"):
-        assert desk.ask(f"/api/admin/{path}")[0] == 200, path
+        assert operator.ask(f"/api/admin/{path}")[0] == 200, path
     for path in (f"dlq/{entry}/replay", "subscriptions/billing/pause", "subscriptions/billing/resume"):
-        code, _, text = desk.ask(f"/api/admin/{path}", "POST", headers={"Content-Type": "application/json"}, body=b"{}")
+        code, _, text = operator.ask(f"/api/admin/{path}", "POST", headers={"Content-Type": "application/json"}, body=b"{}")
         assert code < 300, text
-    assert [row["outcome"] for row in desk.json("/api/admin/audit?limit=3")] == ["done"] * 3
+    assert [row["outcome"] for row in operator.json("/api/admin/audit?limit=3")] == ["done"] * 3
     reader = Server(company.shop, env=company.env("semel_reader"))
     assert reader.ask("/api/admin/dlq")[0] == 200
     code, _, text = reader.ask("/api/admin/subscriptions/billing/pause", "POST", headers={"Content-Type": "application/json"}, body=b"{}")
@@ -162,11 +162,11 @@ def test_the_change_stream_is_read_with_the_rights_of_the_guide(company):
     company.shop.sql("SELECT pg_drop_replication_slot(?)", company.name)
 
 
-def test_locks_and_notices_of_a_stranger_stop_nobody(company):
-    """Every role of the database may take advisory locks, and notify whom it likes."""
-    stranger = f"stranger_{company.name}"
-    company.shop.sql(f"CREATE ROLE {stranger} LOGIN")
-    connection = mix.connect(mix.Database(mix.servers().postgres_url(company.name, stranger)))
+def test_locks_and_notifications_of_another_role_stop_no_process(company):
+    """Every role of the database may take advisory locks, and notify on every channel."""
+    foreign = f"foreign_{company.name}"
+    company.shop.sql(f"CREATE ROLE {foreign} LOGIN")
+    connection = mix.connect(mix.Database(mix.servers().postgres_url(company.name, foreign)))
     ((number,),) = connection.execute("SELECT oid::bigint FROM pg_class WHERE relname = 'semel_outbox'")
     connection.execute("SELECT pg_advisory_lock(1936026988), pg_advisory_lock(?::oid::int, 1936026988)", (number,))
     connection.commit()
@@ -178,11 +178,11 @@ def test_locks_and_notices_of_a_stranger_stop_nobody(company):
         wait_for(lambda sent=round_ + 1: company.shop.sql("SELECT count(*) FROM semel.semel_outbox WHERE status = 'PUBLISHED'") == [(sent,)])
     assert relay.poll() is None
     connection.close()
-    company.shop.sql(f"DROP ROLE {stranger}")
+    company.shop.sql(f"DROP ROLE {foreign}")
 
 
 def test_a_start_with_the_rights_of_the_relay_finds_the_tables_made(company):
-    """As units of before did it: init before each start, as whoever runs."""
+    """As older units did: init before each start, with the role of the service."""
     company.ok("semel_relay_role", "init")
 
 
@@ -208,7 +208,7 @@ REFUSED = {
 }
 
 
-def test_each_role_is_refused_what_is_not_its_business(company):
+def test_each_role_is_refused_the_work_of_the_others(company):
     for role, statements in REFUSED.items():
         for statement in statements:
             with pytest.raises(Exception, match="permission denied|must be owner|is no week of the inbox"):
@@ -223,7 +223,7 @@ def findings(company, role, check, **sections):
     return [finding for finding in json.loads(done.stdout)["findings"] if finding["check"] == check]
 
 
-def test_doctor_tells_who_may_do_too_much_where_the_tables_are(company):
+def test_doctor_reports_roles_with_too_many_rights_in_the_schema(company):
     shop, billing = company.shop, {"subscriptions": [{"scope": "billing", "topics": ["order.events"], "exec": "true"}]}
     (found,) = findings(company, "semel_relay_role", "store-rights", relay={})
     assert found["gravity"] == "fine", found
@@ -248,12 +248,12 @@ def test_doctor_tells_who_may_do_too_much_where_the_tables_are(company):
     company.ok("semel_owner", "init")
     (found,) = findings(company, "semel_reader", "store-schema-rights", relay={})
     assert found["gravity"] == "fine", found
-    shop.sql("ALTER SCHEMA semel RENAME TO elsewhere")  # where the functions do not look
-    place = {"SEMEL_STORE": company.url("semel_owner").replace("%3Dsemel", "%3Delsewhere")}
-    done = shop.run("doctor", "--json", env=place)
+    shop.sql("ALTER SCHEMA semel RENAME TO elsewhere")  # which is not in the search_path of the functions
+    env = {"SEMEL_STORE": company.url("semel_owner").replace("%3Dsemel", "%3Delsewhere")}
+    done = shop.run("doctor", "--json", env=env)
     (found,) = [one for one in json.loads(done.stdout)["findings"] if one["check"] == "store-schema-rights"]
     assert found["gravity"] == "problem" and "semel_publish" in found["text"] and "init" in found["do"], found
-    shop.ok("init", env=place)
-    done = shop.run("doctor", "--json", env=place)
+    shop.ok("init", env=env)
+    done = shop.run("doctor", "--json", env=env)
     (found,) = [one for one in json.loads(done.stdout)["findings"] if one["check"] == "store-schema-rights"]
     assert found["gravity"] == "fine", found

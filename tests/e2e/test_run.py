@@ -56,19 +56,19 @@ def test_relay_and_subscriptions_deliver_in_one_process(shop):
     for scope in ("billing", "audit"):
         wait_for(lambda: words(shop, scope) == ["one", "two"], what=f"the effects in {scope}")
     assert ask(f"{url}/readyz") == (200, '{"reasons":[]}\n')
-    # An effect can be seen before its event is counted, and even before the relay has heard that it arrived.
+    # An effect can be seen before its event is counted, and even before the relay has its confirmation.
     for line in ("\nsemel_published_total 2\n", '\nsemel_consumed_total{scope="audit",outcome="done"} 2\n'):
         wait_for(lambda line=line: line in ask(f"{url}/metrics")[1], what=line)
     assert shop.stop(child) == 0
 
 
-def test_a_part_that_fails_is_started_again_and_is_a_reason_not_to_be_ready(shop):
+def test_a_service_that_fails_is_started_again_and_is_a_reason_not_to_be_ready(shop):
     child, url = start(shop, relay={}, subscriptions=[subscription()])
     shop.sql("ALTER TABLE semel_inbox RENAME TO hidden")
     publish(shop, "early")
-    wait_for(lambda: "subscription billing" in ask(f"{url}/readyz")[1], what="red")
+    wait_for(lambda: "subscription billing" in ask(f"{url}/readyz")[1], what="a reason not to be ready")
     shop.sql("ALTER TABLE hidden RENAME TO semel_inbox")
-    wait_for(lambda: ask(f"{url}/readyz")[0] == 200, timeout=90, what="green")
+    wait_for(lambda: ask(f"{url}/readyz")[0] == 200, timeout=90, what="the services to be ready")
     publish(shop, "late")
     wait_for(lambda: words(shop) == ["early", "late"], timeout=90)
     assert shop.stop(child) == 0
@@ -127,7 +127,7 @@ def test_a_file_with_a_mistake_changes_nothing_on_hangup(shop):
     ("admin: {listen: '0.0.0.0:0'}", "token"),
     ("retention: {inbox: 1d, outbox: 2d}", "inbox"),
 ])
-def test_settings_that_cannot_be_right_end_it_before_anything_runs(shop, text, complaint):
+def test_invalid_settings_end_it_before_anything_runs(shop, text, complaint):
     path = shop.folder / "bad.yaml"
     path.write_text(text)
     assert complaint in shop.fails(78, "--config", str(path), "run").splitlines()[-1]
@@ -166,14 +166,14 @@ def test_every_commented_key_of_the_sample_is_a_key(shop):
         assert "unknown key" not in done.stderr and "did you mean" not in done.stderr, (text, done.stderr)
 
 
-def test_it_tells_systemd_that_it_is_ready_lives_and_stops(shop):
+def test_it_notifies_systemd_that_it_is_ready_alive_and_stopping(shop):
     path = shop.folder / "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(path))
         listener.settimeout(30)
         child, _ = start(shop, env={"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "200000"}, relay={})
-        told = [listener.recv(1000).decode() for _ in range(3)]
-        assert told[0].startswith("READY=1") and told[1:] == ["WATCHDOG=1", "WATCHDOG=1"]
+        messages = [listener.recv(1000).decode() for _ in range(3)]
+        assert messages[0].startswith("READY=1") and messages[1:] == ["WATCHDOG=1", "WATCHDOG=1"]
         child.send_signal(signal.SIGTERM)
         while (last := listener.recv(1000).decode()) != "STOPPING=1":
             assert last == "WATCHDOG=1"
@@ -210,7 +210,7 @@ def wait_until_busy(shop, *scopes):
 
 
 @pytest.mark.parametrize("slow, quick", [("billing", "audit"), ("audit", "billing")])
-def test_hangup_asks_all_parts_to_stop_before_it_waits_for_one(shop, slow, quick):
+def test_hangup_asks_all_services_to_stop_before_it_waits_for_one(shop, slow, quick):
     """The slow one has its event in flight until the other one has ended, whichever would be stopped first."""
     subscriptions = [busy(shop, scope, f"{quick}.ended" if scope == slow else "go") for scope in ("billing", "audit")]
     child, _ = start(shop, relay={}, subscriptions=subscriptions)
@@ -223,35 +223,35 @@ def test_hangup_asks_all_parts_to_stop_before_it_waits_for_one(shop, slow, quick
     assert shop.stop(child) == 0
 
 
-def heard_until(listener, last):
-    """All that is told up to this word."""
-    told = [listener.recv(1000).decode()]
-    while told[-1] != last:
-        told.append(listener.recv(1000).decode())
-    return told
+def receive_until(listener, last):
+    """All messages up to this one."""
+    messages = [listener.recv(1000).decode()]
+    while messages[-1] != last:
+        messages.append(listener.recv(1000).decode())
+    return messages
 
 
 @pytest.mark.parametrize("number, begins", [(signal.SIGHUP, "RELOADING=1"), (signal.SIGTERM, "STOPPING=1")], ids=["hangup", "end"])
-def test_the_watchdog_is_fed_while_parts_finish_what_is_in_flight(shop, number, begins):
+def test_the_watchdog_is_notified_while_services_finish_what_is_in_flight(shop, number, begins):
     path = shop.folder / "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(path))
         listener.settimeout(60)
-        told = {"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "200000"}
-        child, _ = start(shop, env=told, relay={}, subscriptions=[busy(shop, "billing", "go"), busy(shop, "audit", "go")])
+        env = {"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "200000"}
+        child, _ = start(shop, env=env, relay={}, subscriptions=[busy(shop, "billing", "go"), busy(shop, "audit", "go")])
         wait_until_busy(shop, "billing", "audit")
         write(shop, admin={"listen": "127.0.0.1:0"}, relay={})
         child.send_signal(number)
-        heard_until(listener, begins)
+        receive_until(listener, begins)
         assert [listener.recv(1000) for _ in range(3)] == [b"WATCHDOG=1"] * 3
         (shop.folder / "go").touch()
         if number == signal.SIGHUP:
-            heard_until(listener, "READY=1")
+            receive_until(listener, "READY=1")
             child.send_signal(signal.SIGTERM)
         assert child.wait(60) == 0
 
 
-def test_an_end_that_is_asked_for_amid_a_reload_is_heard_by_all_parts(shop):
+def test_a_stop_that_is_requested_during_a_reload_reaches_all_services(shop):
     kept = busy(shop, "audit", "go")
     child, _ = start(shop, relay={}, subscriptions=[busy(shop, "billing", "audit.ended"), kept])
     wait_until_busy(shop, "billing", "audit")
@@ -264,7 +264,7 @@ def test_an_end_that_is_asked_for_amid_a_reload_is_heard_by_all_parts(shop):
 
 @pytest.mark.parametrize("words", [("relay",), ("consume", "--scope", "a", "--topic", "order.events", "--exec", "true"),
                                    ("serve", "--listen", "127.0.0.1:0")], ids=["relay", "consume", "serve"])
-def test_the_others_that_run_on_tell_systemd_when_they_are_ready(shop, words):
+def test_the_other_services_notify_systemd_when_they_are_ready(shop, words):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind("")
         listener.settimeout(60)

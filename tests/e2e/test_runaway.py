@@ -8,7 +8,7 @@ import pytest
 pytestmark = [pytest.mark.anywhere, pytest.mark.only("sqlite")]  # elsewhere a trigger cannot end a transaction
 
 
-def place(semel, *numbers, aggregate=None):
+def publish(semel, *numbers, aggregate=None):
     lines = [{"type": "order.created.v1", "aggregateType": "order",
               "aggregateId": aggregate or str(n), "payload": {"n": n}} for n in numbers]
     semel.ok("publish", "--batch", input="".join(json.dumps(line) + "\n" for line in lines))
@@ -31,7 +31,7 @@ def consume(semel, *more):
 
 @pytest.mark.parametrize("claim", ["same-tx", "separate"])
 def test_a_handler_that_rolls_everything_back_is_a_dead_letter_and_the_others_are_done(shop, claim):
-    place(shop, 1, 2, 3, 4, 5)
+    publish(shop, 1, 2, 3, 4, 5)
     consume(shop, "--claim", claim)
     assert sorted(shop.sql("SELECT n FROM effect")) == [(1,), (2,), (4,), (5,)]
     entries = shop.json("dlq", "list")
@@ -41,7 +41,7 @@ def test_a_handler_that_rolls_everything_back_is_a_dead_letter_and_the_others_ar
 
 
 def test_a_follower_that_rolls_everything_back_becomes_the_next_dead_letter(shop):
-    place(shop, 1, 2, 3, 4, aggregate="same")
+    publish(shop, 1, 2, 3, 4, aggregate="same")
     shop.sql("CREATE TRIGGER one BEFORE INSERT ON effect WHEN NEW.n = 1 "
              "BEGIN SELECT RAISE(ABORT, 'not yet'); END")
     consume(shop)

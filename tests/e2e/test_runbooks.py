@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages under docs/runbooks/: the trouble is made, the page's own commands are run, and the trouble is over. (The
+"""The pages under docs/runbooks/: the incident is caused, the commands of the page are run, and the incident is over. (The
 page about a broker's alarm needs a broker of its own: tests/chaos/test_broker_trouble.py.)"""
 import json
 import re
@@ -47,10 +47,10 @@ class Shop:
     def consume(self):
         self.ok("consume", "--scope", "billing", "--drain")
 
-    def watched(self, log, *more):
-        """A consumer that stays, and whose log is kept."""
-        with open(log, "a", encoding="utf-8") as kept:
-            return self.semel.spawn("consume", "--scope", "billing", *more, stderr=kept,
+    def spawn_consumer(self, log, *more):
+        """A consumer that keeps running and appends to this log file."""
+        with open(log, "a", encoding="utf-8") as file:
+            return self.semel.spawn("consume", "--scope", "billing", *more, stderr=file,
                                     env={**self.environment, "SEMEL_LOG": "json"})
 
     def invoices(self):
@@ -61,16 +61,16 @@ class Shop:
             store.backup(copy)
 
     def accept_all(self):
-        """The cause of the dead letters is mended."""
+        """Fixes the cause of the dead letters."""
         self.semel.sql("ALTER TABLE invoice RENAME TO old")
         self.semel.sql("CREATE TABLE invoice(order_id TEXT, total REAL)")
         self.semel.sql("INSERT INTO invoice SELECT * FROM old")
 
-    def on_call(self, **names):
+    def reader(self, **names):
         return RunbookReader(self.semel.folder, {**self.environment, **names})
 
-    def night(self, page, **names):
-        return self.on_call(**names).follow(page)
+    def follow(self, page, **names):
+        return self.reader(**names).follow(page)
 
     def check_books(self):
         assert "every committed event is accounted for" in self.ok("verify")
@@ -95,7 +95,7 @@ def metrics(address):
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_a_page_says_what_is_seen_what_it_means_what_to_look_at_and_what_never_to_do(path):
+def test_a_page_has_all_its_sections_and_is_listed(path):
     text = path.read_text(encoding="utf-8")
     assert text.startswith("# Runbook: ") and "**Symptom.** " in text and "**What it means.** " in text
     assert [section for section in SECTIONS if section not in text] == []
@@ -112,11 +112,11 @@ def test_an_alert_names_a_page_that_is_there():
 # ---- one incident each --------------------------------------------------------------------------
 
 
-def test_duplicates_are_told_by_kind_and_nothing_was_doubled(shop):
+def test_duplicates_are_counted_by_kind_and_no_effect_happened_twice(shop):
     """One event is sent again; then four are delivered again, because their consumer died before its ack."""
     need_curl()
     address, log = f"127.0.0.1:{free_port()}", shop.semel.folder / "billing.log"
-    first = shop.watched(log)
+    first = shop.spawn_consumer(log)
     shop.order(0)
     shop.ok("relay", "--drain")
     wait_for(lambda: len(shop.invoices()) == 1, 60, "the first invoice")
@@ -130,17 +130,17 @@ def test_duplicates_are_told_by_kind_and_nothing_was_doubled(shop):
                           env={**shop.environment, "SEMEL_FAILPOINT": "consume.after-commit:kill@1"})
     assert died.returncode == -9
     again = len(shop.invoices()) - 1
-    shop.watched(log, "--metrics", address)
-    told = f'semel_duplicates_total{{scope="billing"}} {again}\n'
-    wait_for(lambda: told in metrics(address), 60, "the deliveries that come again")
+    shop.spawn_consumer(log, "--metrics", address)
+    counted = f'semel_duplicates_total{{scope="billing"}} {again}\n'
+    wait_for(lambda: counted in metrics(address), 60, "the deliveries that come again")
     wait_for(lambda: len(shop.invoices()) == 5, 60, "the invoices")
     wait_for(lambda: log.read_text().count("ack_duplicate") == again + 1, 60, "their lines in the log")
 
-    night = shop.night("duplicate-spike", METRICS=f"http://{address}/metrics", LOG="billing.log")
-    kinds = night.answer("grep -c")
-    assert again > 0 and told in kinds and kinds.endswith(f"\n{again + 1}\n{again}\n")
-    assert "processed" in night.answer("semel trace")
-    assert re.search(r"^billing +5 +5 ", night.answer("semel verify"), re.MULTILINE)
+    reader = shop.follow("duplicate-spike", METRICS=f"http://{address}/metrics", LOG="billing.log")
+    kinds = reader.answer("grep -c")
+    assert again > 0 and counted in kinds and kinds.endswith(f"\n{again + 1}\n{again}\n")
+    assert "processed" in reader.answer("semel trace")
+    assert re.search(r"^billing +5 +5 ", reader.answer("semel verify"), re.MULTILINE)
     assert len(shop.invoices()) == 5
 
 
@@ -150,24 +150,24 @@ def test_a_lost_event_is_found_and_sent_again_and_the_others_stay_single(shop):
     shop.semel.sql("DELETE FROM semel_inbox WHERE event_id = ?", ids[1])
     shop.semel.sql("DELETE FROM invoice WHERE order_id = '1'")
 
-    night = shop.night("message-loss", EVENT=ids[1], AGGREGATE="order:1")
-    assert "published" in night.answer("semel trace") and "processed" not in night.answer("semel trace")
-    assert re.search("everything that (is needed|could be checked) exists", night.answer("topology check"))
-    assert (1, "verify --scope billing") in night.codes()
-    assert night.answer("--dry-run").startswith("would replay 1 event")
+    reader = shop.follow("message-loss", EVENT=ids[1], AGGREGATE="order:1")
+    assert "published" in reader.answer("semel trace") and "processed" not in reader.answer("semel trace")
+    assert re.search("everything that (is needed|could be checked) exists", reader.answer("topology check"))
+    assert (1, "verify --scope billing") in reader.codes()
+    assert reader.answer("--dry-run").startswith("would replay 1 event")
     shop.consume()
     assert sorted(shop.invoices()) == [("0", 5), ("1", 5), ("2", 5)]
     shop.check_books()
 
 
-def test_an_event_that_was_never_committed_is_told_so(shop):
+def test_an_event_that_was_never_committed_is_reported_as_unknown(shop):
     shop.deliver()
-    night = shop.night("message-loss", EVENT="01930b5e-7c1a-7d10-8a3e-5f0a3c9d2b41", AGGREGATE="order:1")
-    assert (65, "trace 01930b5e-7c1a-7d10-8a3e-5f0a3c9d2b41") in night.codes()
-    assert night.answer("--dry-run").startswith("would replay 0 events")
+    reader = shop.follow("message-loss", EVENT="01930b5e-7c1a-7d10-8a3e-5f0a3c9d2b41", AGGREGATE="order:1")
+    assert (65, "trace 01930b5e-7c1a-7d10-8a3e-5f0a3c9d2b41") in reader.codes()
+    assert reader.answer("--dry-run").startswith("would replay 0 events")
 
 
-def test_dead_letters_are_grouped_and_after_the_mend_all_are_done_in_order(bare):
+def test_dead_letters_are_grouped_and_after_the_fix_all_are_done_in_order(bare):
     need_curl()
     shop = Shop(bare, attempts="1")
     for number in range(3):
@@ -178,40 +178,40 @@ def test_dead_letters_are_grouped_and_after_the_mend_all_are_done_in_order(bare)
     shop.semel.spawn("serve", "--listen", f"127.0.0.1:{port}", env=shop.environment)
     wait_for(lambda: listens(port), 60, "the admin server")
 
-    mend, night = "\n## Fix the cause", shop.on_call(ADMIN=f"http://127.0.0.1:{port}")
-    night.follow("dead-letters-rising", until=mend)
-    looked = night.answer("semel dlq count\n")
-    assert looked.startswith("3\n")
-    assert re.search(r"3 billing", looked) and re.search(r"3 CHECK constraint failed: total > 0", looked)
-    assert "reason       CHECK constraint failed" in night.answer("semel dlq show")
-    assert '"paused":true' in night.answer("/pause").replace(" ", "")
+    fix, reader = "\n## Fix the cause", shop.reader(ADMIN=f"http://127.0.0.1:{port}")
+    reader.follow("dead-letters-rising", until=fix)
+    counts = reader.answer("semel dlq count\n")
+    assert counts.startswith("3\n")
+    assert re.search(r"3 billing", counts) and re.search(r"3 CHECK constraint failed: total > 0", counts)
+    assert "reason       CHECK constraint failed" in reader.answer("semel dlq show")
+    assert '"paused":true' in reader.answer("/pause").replace(" ", "")
     shop.accept_all()
-    night.environment["ENTRY"] = shop.semel.json("dlq", "list", env=shop.environment)[0]["dlqEntryId"]
-    night.follow("dead-letters-rising", since=mend)
-    assert '"paused":false' in night.answer("/resume").replace(" ", "")
+    reader.environment["ENTRY"] = shop.semel.json("dlq", "list", env=shop.environment)[0]["dlqEntryId"]
+    reader.follow("dead-letters-rising", since=fix)
+    assert '"paused":false' in reader.answer("/resume").replace(" ", "")
     shop.consume()
     assert [total for order, total in shop.invoices() if order == "1"] == [-5, 5]
     assert len(shop.invoices()) == 6
     shop.check_books()
 
 
-def test_what_waited_for_a_relay_is_carried_by_the_pages_own(shop):
+def test_events_that_waited_for_a_relay_are_published_by_the_one_of_the_page(shop):
     shop.order(1)
-    night = shop.night("relay-lag")
-    assert re.search(r"relay +events waiting: 1,", night.answer("semel doctor"))
-    assert "published 1 event" in night.answer("semel relay")
-    assert "0 not yet published" in night.answer("semel verify")
+    reader = shop.follow("relay-lag")
+    assert re.search(r"relay +events waiting: 1,", reader.answer("semel doctor"))
+    assert "published 1 event" in reader.answer("semel relay")
+    assert "0 not yet published" in reader.answer("semel verify")
 
 
-def test_a_relay_that_cannot_reach_its_broker_says_so_and_spends_no_attempt(shop):
+def test_a_relay_that_cannot_reach_its_broker_reports_it_and_counts_no_attempt(shop):
     shop.order(1)
-    night = shop.night("relay-lag", SEMEL_BROKER="local:nowhere/broker.db")
-    assert (69, "relay --drain --timeout 10s") in night.codes()
-    assert "nowhere/broker.db" in night.answer("semel doctor")
+    reader = shop.follow("relay-lag", SEMEL_BROKER="local:nowhere/broker.db")
+    assert (69, "relay --drain --timeout 10s") in reader.codes()
+    assert "nowhere/broker.db" in reader.answer("semel doctor")
     assert shop.semel.sql("SELECT status, attempts FROM semel_outbox") == [("NEW", 0)]
 
 
-def test_the_head_of_a_key_that_stands_still_is_found_and_replayed_with_its_followers(bare):
+def test_the_head_of_a_poisoned_key_is_found_and_replayed_with_its_followers(bare):
     shop = Shop(bare, attempts="1")
     shop.order(7, total=-5)
     waiting = shop.order(7, total=5)
@@ -220,17 +220,17 @@ def test_the_head_of_a_key_that_stands_still_is_found_and_replayed_with_its_foll
     assert shop.invoices() == [("8", 5)]
     shop.accept_all()
 
-    night = shop.night("poisoned-key", EVENT=waiting)
-    assert "1 parked behind it" in night.answer("semel dlq list")
-    assert "reason       CHECK constraint failed" in night.answer("semel dlq show")
-    assert "dlq replay" in [" ".join(words.split()[:2]) for _, words in night.codes()]
+    reader = shop.follow("poisoned-key", EVENT=waiting)
+    assert "1 parked behind it" in reader.answer("semel dlq list")
+    assert "reason       CHECK constraint failed" in reader.answer("semel dlq show")
+    assert "dlq replay" in [" ".join(words.split()[:2]) for _, words in reader.codes()]
     shop.consume()
     assert shop.invoices() == [("8", 5), ("7", -5), ("7", 5)]
     assert "parked" not in shop.ok("trace", waiting).splitlines()[-1]
     shop.check_books()
 
 
-def test_an_effect_in_doubt_is_decided_by_a_person_and_runs_at_most_once_more(bare):
+def test_an_effect_in_doubt_is_decided_by_an_operator_and_runs_at_most_once_more(bare):
     """Two calls are cut off. One is found to have happened, the other is run once more."""
     shop = Shop(bare)
     words = ("consume", "--scope", "mail", "--topic", "order.events", "--drain", "--claim", "separate",
@@ -243,8 +243,8 @@ def test_an_effect_in_doubt_is_decided_by_a_person_and_runs_at_most_once_more(ba
     shop.ok(*words)
     sent = (shop.semel.folder / "sent").read_text().split()
 
-    night = shop.night("effect-in-doubt", SCOPE="mail")
-    assert "reason       in doubt" in night.answer("semel dlq show")
+    reader = shop.follow("effect-in-doubt", SCOPE="mail")
+    assert "reason       in doubt" in reader.answer("semel dlq show")
     shop.ok(*words)
     again = (shop.semel.folder / "sent").read_text().split()
     assert len(sent) == 1 and len(again) == 2 and set(again) <= set(ids)
@@ -265,9 +265,9 @@ def test_after_a_disaster_everything_that_the_backup_knew_is_done_once(shop):
     shop.order(4)
     shop.deliver()
 
-    night = shop.night("disaster-restore", BACKUP="backup.db", STORE="semel.db", BROKER="semel-broker.db")
-    assert (1, "verify") in night.codes()
-    assert "replayed 2 events" in night.answer("semel replay --dry-run") and "published 1 event" in night.answer("semel relay")
+    reader = shop.follow("disaster-restore", BACKUP="backup.db", STORE="semel.db", BROKER="semel-broker.db")
+    assert (1, "verify") in reader.codes()
+    assert "replayed 2 events" in reader.answer("semel replay --dry-run") and "published 1 event" in reader.answer("semel relay")
     shop.consume()
     assert sorted(shop.invoices()) == [("1", 5), ("2", 5), ("3", 5)]
     shop.check_books()
@@ -275,16 +275,16 @@ def test_after_a_disaster_everything_that_the_backup_knew_is_done_once(shop):
 
 @pytest.mark.anywhere
 @pytest.mark.only("postgres")
-def test_a_slot_that_nobody_reads_is_found_and_dropped_without_a_loss(semel):
+def test_a_slot_without_a_reader_is_found_and_dropped_without_a_loss(semel):
     slot = str(semel.store).rpartition("/")[2]
     semel.ok("init", "--cdc", "--slot", slot)
     semel.publish()
-    look, drop = (block.replace("'semel'", f"'{slot}'") for block in sql_blocks("slot-grows"))
+    query, drop = (block.replace("'semel'", f"'{slot}'") for block in sql_blocks("slot-grows"))
     try:
-        (found,) = [row for row in semel.sql(look) if row[0] == slot]
+        (found,) = [row for row in semel.sql(query) if row[0] == slot]
         assert found[1] is False and found[2] == "reserved"  # active, wal_status
     finally:
         semel.sql(drop)
-    assert [row for row in semel.sql(look) if row[0] == slot] == []
+    assert [row for row in semel.sql(query) if row[0] == slot] == []
     assert "published 1 event" in semel.ok("relay", "--drain")
     assert "0 not yet published" in semel.run("verify").stdout

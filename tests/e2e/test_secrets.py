@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where secrets of the operator never stand: in messages, logs, reasons, tables, answers, the list of processes, the environment of
-handlers; and files that hold them are not open to others without a word."""
+"""Secrets of the operator are in no message, log, reason, table, answer, process list or environment of a handler; and a file
+with a secret that other users can read is reported."""
 import concurrent.futures
 import contextlib
 import http.server
@@ -14,37 +14,37 @@ import threading
 from pathlib import Path
 
 import pytest
-from program import PROGRAM, hears, wait_for
+from program import PROGRAM, handles_signal, wait_for
 from server import Server
 
 pytestmark = pytest.mark.only("local")
 PIECES = ("Qz7a", "Xv8b", "Wk9c")
-STRANGE = "#?@/&:=%;,' "
-LOUD = {"SEMEL_LOG_LEVEL": "debug", "SEMEL_LOG": "json"}
+RESERVED = "#?@/&:=%;,' "
+DEBUG_LOG = {"SEMEL_LOG_LEVEL": "debug", "SEMEL_LOG": "json"}
 CONSUME = ("consume", "--scope", "billing", "--topic", "order.events")
 
 
-def hides(text, what):
+def assert_no_secret(text, what):
     for piece in PIECES:
         assert piece not in text, (what, text)
 
 
 def passwords():
     """With every reserved character, as it is and encoded."""
-    for strange in STRANGE:
-        yield strange.join(PIECES)
-        yield f"%{ord(strange):02X}".join(PIECES)
+    for character in RESERVED:
+        yield character.join(PIECES)
+        yield f"%{ord(character):02X}".join(PIECES)
 
 
 def urls():
     for password in passwords():
         yield "SEMEL_STORE", f"postgres://app:{password}@127.0.0.1:1/shop"
         yield "SEMEL_BROKER", f"amqp://app:{password}@127.0.0.1:1/"
-    odd = "#?@/".join((*PIECES, ""))
-    yield "SEMEL_STORE", f"postgres://127.0.0.1:1/shop?password={odd}"
-    yield "SEMEL_STORE", f"host=127.0.0.1 port=1 password='{odd}'"
-    yield "SEMEL_STORE", f"postgres:app:{odd}@127.0.0.1"
-    yield "SEMEL_BROKER", f"kafka://127.0.0.1:1/?sasl.password={odd}"
+    mixed = "#?@/".join((*PIECES, ""))
+    yield "SEMEL_STORE", f"postgres://127.0.0.1:1/shop?password={mixed}"
+    yield "SEMEL_STORE", f"host=127.0.0.1 port=1 password='{mixed}'"
+    yield "SEMEL_STORE", f"postgres:app:{mixed}@127.0.0.1"
+    yield "SEMEL_BROKER", f"kafka://127.0.0.1:1/?sasl.password={mixed}"
     yield "SEMEL_BROKER", f"kafka://app:{PIECES[0]}"
     yield "SEMEL_BROKER", f"amqp://app:{PIECES[0]}@a,app:{PIECES[1]}@127.0.0.1:1/"
 
@@ -68,18 +68,18 @@ def test_no_character_of_a_password_brings_it_into_a_message(semel):
             path.write_text(form.format(option[2:], json.dumps(url)) + "\n")
             runs.append((("--config", str(path), "run"), {variable: ""}))
 
-    def look(words, env):
-        done = semel.run(*words, env={**LOUD, **env})
+    def run_and_check(words, env):
+        done = semel.run(*words, env={**DEBUG_LOG, **env})
         assert done.returncode in (1, 64, 69, 75, 78), (words, done.stdout, done.stderr)
-        hides(done.stdout + done.stderr, (words, env))
+        assert_no_secret(done.stdout + done.stderr, (words, env))
 
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        for outcome in [pool.submit(look, *run) for run in runs]:
+        for outcome in [pool.submit(run_and_check, *run) for run in runs]:
             outcome.result()
 
 
 class Echo:
-    """An endpoint that refuses everything, and repeats what it was asked for, as many do."""
+    """An endpoint that refuses everything, and repeats the request, as many do."""
 
     def __enter__(self):
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -109,51 +109,51 @@ def test_the_secrets_of_an_http_handler_are_in_no_reason_table_or_answer(semel):
     token.chmod(0o600)
     semel.publish("--payload", "{}")
     semel.ok("relay", "--drain")
-    with Echo() as place:
-        url = f"http://app:{PIECES[0]}@{place}/hooks/{PIECES[1]}0123456789abcdef?sig={PIECES[2]}#x"
-        done = semel.run(*CONSUME, "--drain", "--http", url, env=LOUD, check=True)
-        refused = semel.run(*CONSUME, "--drain", "--timeout", "1s", "--http", url.replace(place, "127.0.0.1:1"), env=LOUD)
-    hides(done.stdout + done.stderr + refused.stdout + refused.stderr, "consume")
+    with Echo() as address:
+        url = f"http://app:{PIECES[0]}@{address}/hooks/{PIECES[1]}0123456789abcdef?sig={PIECES[2]}#x"
+        done = semel.run(*CONSUME, "--drain", "--http", url, env=DEBUG_LOG, check=True)
+        refused = semel.run(*CONSUME, "--drain", "--timeout", "1s", "--http", url.replace(address, "127.0.0.1:1"), env=DEBUG_LOG)
+    assert_no_secret(done.stdout + done.stderr + refused.stdout + refused.stderr, "consume")
     letters = semel.ok("dlq", "list", "--json")
-    assert "answered 404" in letters and f"http://***@{place}/hooks/***?***" in letters
+    assert "answered 404" in letters and f"http://***@{address}/hooks/***?***" in letters
     for words in (("dlq", "list"), ("subscriptions", "list", "--json"), ("verify",), ("doctor",)):
         done = semel.run(*words)
-        hides(letters + done.stdout + done.stderr, words)
+        assert_no_secret(letters + done.stdout + done.stderr, words)
     for path in semel.folder.glob("semel*db*"):
-        hides(path.read_bytes().decode(errors="replace"), path)
+        assert_no_secret(path.read_bytes().decode(errors="replace"), path)
     server = Server(semel, "--token-file", str(token))
     key = {"Authorization": "Bearer 0123456789abcdef0123456789abcdef"}
     for path in ("/readyz", "/metrics", "/api/admin/dlq", "/api/admin/subscriptions", "/api/admin/audit", "/"):
-        hides(server.ask(path, headers=key)[2], path)
+        assert_no_secret(server.ask(path, headers=key)[2], path)
     semel.stop(server.child)
-    hides(server.child.stderr.read(), "serve")
+    assert_no_secret(server.child.stderr.read(), "serve")
 
 
-def test_a_secret_of_the_command_line_is_taken_out_of_the_list_of_processes_and_warned_of(semel):
-    server = Server(semel, f"--broker=amqp://app:{PIECES[0]}@127.0.0.1:1/", env=LOUD)  # which does not wait for the broker
+def test_a_secret_on_the_command_line_is_overwritten_in_the_process_list_and_reported(semel):
+    server = Server(semel, f"--broker=amqp://app:{PIECES[0]}@127.0.0.1:1/", env=DEBUG_LOG)  # serve does not wait for the broker
     line = Path(f"/proc/{server.child.pid}/cmdline").read_text()
     assert "--broker=amqp://app:***@127.0.0.1:1/" in line
-    hides(line, "cmdline")
+    assert_no_secret(line, "cmdline")
     limits = Path(f"/proc/{server.child.pid}/limits").read_text()
     assert re.search(r"Max core file size +[01] ", limits), limits
     semel.stop(server.child)
-    told = server.child.stderr.read()
-    assert "given in the command line" in told
-    hides(told, "serve")
+    log = server.child.stderr.read()
+    assert "given in the command line" in log
+    assert_no_secret(log, "serve")
 
 
-def limit():
-    """As many core files as may be."""
+def core_size_limit():
+    """The largest that is allowed here."""
     hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
     return hard, hard
 
 
-def test_a_crash_leaves_no_core_file_unless_it_is_wished(semel):
-    if limit()[1] == 0 or not Path("/proc/sys/kernel/core_pattern").read_text().strip().startswith("core"):
-        pytest.skip("core files do not come to the folder of the process here")
+def test_a_crash_leaves_no_core_file_unless_it_is_requested(semel):
+    if core_size_limit()[1] == 0 or not Path("/proc/sys/kernel/core_pattern").read_text().strip().startswith("core"):
+        pytest.skip("core files are not written to the working directory here")
     for env, left in (({}, 0), ({"SEMEL_CORE": "1"}, 1)):
-        child = semel.spawn("relay", env=env, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, limit()))
-        wait_for(lambda: hears(child.pid, signal.SIGTERM), what="a program that has begun")
+        child = semel.spawn("relay", env=env, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, core_size_limit()))
+        wait_for(lambda: handles_signal(child.pid, signal.SIGTERM), what="a program that handles signals")
         os.kill(child.pid, signal.SIGSEGV)
         child.wait()
         assert len(list(semel.folder.glob("core*"))) == left
@@ -163,15 +163,15 @@ def warnings(child):
     return [line for line in child.stderr.read().splitlines() if "a file with a secret is readable by other users" in line]
 
 
-def test_files_with_secrets_that_others_can_read_are_warned_of(semel):
+def test_files_with_secrets_that_others_can_read_are_reported(semel):
     token, config, named = semel.folder / "token", semel.folder / "semel.yaml", semel.folder / "named"
     token.write_text("operate 0123456789abcdef0123456789abcdef\n")
     named.write_text(f"{semel.environment().get('SEMEL_STORE', 'sqlite:semel.db')}\n")
     config.write_text(json.dumps({"admin": {"token-file": str(token)}, "subscriptions": [
         {"scope": "billing", "topics": ["order.events"], "http": f"http://127.0.0.1:1/?sig={PIECES[0]}"}]}))
-    env = {**LOUD, "SEMEL_STORE_FILE": str(named), "SEMEL_STORE": ""}
+    env = {**DEBUG_LOG, "SEMEL_STORE_FILE": str(named), "SEMEL_STORE": ""}
 
-    def told():
+    def findings_and_warnings():
         done = semel.run("--config", str(config), "doctor", "--json", env=env)
         findings = [row for row in json.loads(done.stdout)["findings"] if row["check"] == "secret-files"]
         server = Server(semel, "--token-file", str(token), env=env)
@@ -180,37 +180,37 @@ def test_files_with_secrets_that_others_can_read_are_warned_of(semel):
 
     for path in (token, config, named):
         path.chmod(0o644)
-    findings, lines = told()
+    findings, lines = findings_and_warnings()
     assert {row["do"] for row in findings} == {f"chmod 600 {path}" for path in (token, config, named)}
     assert all(row["gravity"] == "advice" for row in findings)
     assert len(lines) == 2 and any(f"chmod 600 {token}" in line for line in lines), lines
     for path in (token, config, named):
         path.chmod(0o600)
-    findings, lines = told()
+    findings, lines = findings_and_warnings()
     assert [row["gravity"] for row in findings] == ["fine"] and not lines
     if os.geteuid() == 0:
         os.chown(token, 12345, -1)
-        findings, lines = told()
+        findings, lines = findings_and_warnings()
         assert any("belongs to another user" in row["text"] for row in findings) and len(lines) == 1
 
 
-def test_handlers_do_not_inherit_what_is_semels(semel):
+def test_handlers_do_not_inherit_semels_own_variables(semel):
     semel.publish()
     semel.publish(aggregate="order:2")
     semel.ok("relay", "--drain")
     env = {"PGPASSWORD": PIECES[0], "NOTIFY_SOCKET": str(semel.folder / "none"), "SEMEL_STORE": "sqlite:semel.db",
            "OTEL_EXPORTER_OTLP_HEADERS": f"authorization={PIECES[1]}", "SHOP_KEY": "mine", "SEMEL_KAFKA_PASSWORD_FILE": PIECES[2]}
-    semel.ok(*CONSUME, "--exec", "env > told", "--max", "1", env=env)
-    told = (semel.folder / "told").read_text()
-    hides(told, "exec")
-    names = {line.split("=")[0] for line in told.splitlines()}
+    semel.ok(*CONSUME, "--exec", "env > inherited", "--max", "1", env=env)
+    inherited = (semel.folder / "inherited").read_text()
+    assert_no_secret(inherited, "exec")
+    names = {line.split("=")[0] for line in inherited.splitlines()}
     assert "SHOP_KEY" in names and "SEMEL_EVENT_ID" in names and not names & {"NOTIFY_SOCKET", "SEMEL_STORE"}
-    semel.ok(*CONSUME, "--drain", "--exec", "env > told", "--pass-env", "SEMEL_STORE", env=env)
-    assert "SEMEL_STORE=sqlite:semel.db" in (semel.folder / "told").read_text()
+    semel.ok(*CONSUME, "--drain", "--exec", "env > inherited", "--pass-env", "SEMEL_STORE", env=env)
+    assert "SEMEL_STORE=sqlite:semel.db" in (semel.folder / "inherited").read_text()
 
 
-def test_a_handler_that_publishes_without_a_store_of_its_own_writes_to_no_other_one(semel):
-    """Its store is withheld; a file that has the name of the default, in the same folder, is not the one that is meant."""
+def test_a_handler_that_publishes_without_a_store_does_not_write_to_the_default_one(semel):
+    """SEMEL_STORE is withheld from it; the file with the default name in the same folder is another store."""
     env, publish = {"SEMEL_STORE": "sqlite:shop.db"}, ("publish", "--type", "order.created.v1", "--aggregate", "order:1")
 
     def published(name):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The admin server: what it answers, whom it lets in, and what it survives."""
+"""The admin server: its answers, access to it, and what it withstands."""
 import contextlib
 import hashlib
 import json
@@ -51,7 +51,7 @@ def test_a_dead_letter_is_listed_counted_and_shown_as_on_the_command_line(shop, 
 
 
 @pytest.mark.core
-def test_a_replay_over_http_brings_the_effect_and_the_parked_ones_in_order(shop, server):
+def test_a_replay_over_http_runs_the_event_and_the_parked_followers_in_order(shop, server):
     deliver(shop, ("bad", "1"), ("second", "1"))
     mend(shop)
     (entry,) = server.json("/api/admin/dlq")
@@ -99,7 +99,7 @@ def test_a_wrong_method_is_answered_with_the_right_ones(server):
 
 
 @pytest.mark.core
-def test_outbox_subscriptions_and_trace_tell_what_waits(shop, server):
+def test_outbox_subscriptions_and_trace_show_what_waits(shop, server):
     (event_id,) = deliver(shop, ("good", "1"))
     publish(shop, "waiting", "2")
     assert server.json("/api/admin/outbox")["waiting"] == 1
@@ -110,38 +110,38 @@ def test_outbox_subscriptions_and_trace_tell_what_waits(shop, server):
     wait_for(lambda: server.json("/api/admin/subscriptions")[0]["lag"] == 1, what="the lag")
     facts = [fact["what"] for fact in server.json(f"/api/admin/trace/{event_id}")["facts"]]
     assert facts[0] == "committed" and "processed" in facts
-    assert server.problem(404, "/api/admin/trace/nobody") == "not-found"
+    assert server.problem(404, "/api/admin/trace/unknown") == "not-found"
 
 
-def replay_job(server, **body):
+def run_replay(server, **body):
     code, headers, text = server.ask("/api/admin/replays", "POST", body=json.dumps(body).encode())
     assert code == 202, text
-    return wait_for(lambda: (job := server.json(headers["Location"]))["state"] not in ("running", "cancelling") and job)
+    return wait_for(lambda: (run := server.json(headers["Location"]))["state"] not in ("running", "cancelling") and run)
 
 
 @pytest.mark.core
-def test_a_replay_job_runs_and_tells_how_far_it_is(shop, server):
+def test_a_replay_run_reports_its_progress(shop, server):
     deliver(shop, ("one", "1"), ("two", "2"))
-    assert (job := replay_job(server, dryRun=True))["chosen"] == 2 and job["replayed"] == 0
-    job = replay_job(server, scope="billing", reprocess=True, aggregate="order:2")
-    assert (job["state"], job["replayed"], job["error"]) == ("done", 1, None)
+    assert (run := run_replay(server, dryRun=True))["chosen"] == 2 and run["replayed"] == 0
+    run = run_replay(server, scope="billing", reprocess=True, aggregate="order:2")
+    assert (run["state"], run["replayed"], run["error"]) == ("done", 1, None)
     consume(shop)
     assert sorted(words(shop)) == ["one", "two", "two"]
-    assert [job["id"] for job in server.json("/api/admin/replays")] == ["2", "1"]
+    assert [run["id"] for run in server.json("/api/admin/replays")] == ["2", "1"]
 
 
-def test_a_replay_job_can_be_cancelled(shop, server):
+def test_a_replay_run_can_be_cancelled(shop, server):
     deliver(shop, *((str(number), str(number)) for number in range(30)))
     code, headers, _ = server.ask("/api/admin/replays", "POST", body=b'{"rate": 1}')
     assert code == 202
     server.json(headers["Location"], "DELETE")
-    job = wait_for(lambda: (job := server.json(headers["Location"]))["state"] == "cancelled" and job)
-    assert job["replayed"] < 30
-    assert [(row["what"], row["target"]) for row in server.json("/api/admin/audit")] == [("cancel replay", job["id"]), ("start replay", None)]
+    run = wait_for(lambda: (run := server.json(headers["Location"]))["state"] == "cancelled" and run)
+    assert run["replayed"] < 30
+    assert [(row["what"], row["target"]) for row in server.json("/api/admin/audit")] == [("cancel replay", run["id"]), ("start replay", None)]
 
 
 @pytest.mark.parametrize("body", [b"[]", b"{", b'{"tpye": "x"}', b'{"max": "1"}', b'{"rate": 0}', b'{"reprocess": true}', b'{"since": "yesterday"}', b"\xff"])
-def test_a_replay_that_cannot_be_right_is_refused(server, body):
+def test_an_invalid_replay_request_is_refused(server, body):
     assert server.problem(400, "/api/admin/replays", "POST", body=body) == "usage"
 
 
@@ -153,7 +153,7 @@ def test_the_description_lists_every_path(server):
 
 
 def fits(value, schema, whole):
-    """Is the value what the schema says? As far as schemas go here; every member that is there has to be named."""
+    """Does the value match the schema, as far as schemas go here? Every member of it has to be in the schema."""
     if "$ref" in schema:
         return fits(value, whole["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]], whole)
     kinds = {"string": str, "integer": int, "boolean": bool, "object": dict, "array": list, "null": type(None)}
@@ -172,11 +172,12 @@ def test_every_answer_is_as_it_is_described(shop, server):
     (event_id,) = deliver(shop, ("bad", "1"))
     whole = server.json("/api/openapi.json")
     (entry,) = server.json("/api/admin/dlq")
-    admin, letter = "/api/admin", entry["dlqEntryId"]
-    asked = {  # path and method, what stands for {id}, query
-        (f"{admin}/dlq", "get"): ("", ""), (f"{admin}/dlq/count", "get"): ("", ""), (f"{admin}/dlq/{{id}}", "get"): (letter, ""),
+    admin, entry_id = "/api/admin", entry["dlqEntryId"]
+    asked = {  # (path, method): (the value of {id}, query)
+        (f"{admin}/dlq", "get"): ("", ""), (f"{admin}/dlq/count", "get"): ("", ""),
+        (f"{admin}/dlq/{{id}}", "get"): (entry_id, ""),
         (f"{admin}/dlq/replay", "post"): ("", "?preview=1"), (f"{admin}/dlq/discard", "post"): ("", "?preview=1"),
-        (f"{admin}/dlq/{{id}}/replay", "post"): (letter, ""), (f"{admin}/outbox", "get"): ("", ""),
+        (f"{admin}/dlq/{{id}}/replay", "post"): (entry_id, ""), (f"{admin}/outbox", "get"): ("", ""),
         (f"{admin}/subscriptions", "get"): ("", ""), (f"{admin}/subscriptions/{{id}}/pause", "post"): ("billing", ""),
         (f"{admin}/subscriptions/{{id}}/resume", "post"): ("billing", ""), (f"{admin}/trace/{{id}}", "get"): (event_id, ""),
         (f"{admin}/replays", "post"): ("", ""), (f"{admin}/replays", "get"): ("", ""), (f"{admin}/replays/{{id}}", "get"): ("1", ""),
@@ -197,7 +198,7 @@ def samples(server):
     return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if not line.startswith("#")}
 
 
-def test_gauges_are_the_stores(shop, server):
+def test_gauges_show_the_store(shop, server):
     deliver(shop, ("bad", "1"))
     publish(shop, "waiting", "2")
     shown = samples(server)
@@ -213,15 +214,15 @@ def test_an_idle_system_is_ready_and_a_stuck_one_is_not(shop):
     server = Server(shop, "--ready-stall", "300ms")
     assert server.json("/readyz") == {"reasons": []}
     publish(shop, "waiting")
-    wait_for(lambda: server.ask("/readyz")[0] == 503, what="red")
+    wait_for(lambda: server.ask("/readyz")[0] == 503, what="503 from /readyz")
     (reason,) = json.loads(server.ask("/readyz")[2])["reasons"]
     assert reason.startswith("1 event waiting")
     assert server.json("/livez") == {"alive": True}
     relay(shop)
-    wait_for(lambda: json.loads(server.ask("/readyz")[2]) == {"reasons": []}, what="green")
+    wait_for(lambda: json.loads(server.ask("/readyz")[2]) == {"reasons": []}, what="200 from /readyz")
 
 
-def test_without_a_store_it_lives_is_not_ready_and_says_why(bare):
+def test_without_a_store_it_is_alive_and_not_ready_and_reports_why(bare):
     server = Server(bare)
     assert server.json("/livez") == {"alive": True}
     (reason,) = server.json("/readyz", status=503)["reasons"]
@@ -229,10 +230,10 @@ def test_without_a_store_it_lives_is_not_ready_and_says_why(bare):
     assert server.problem(503, "/api/admin/dlq") in ("no-schema", "outage")
     assert server.ask("/metrics")[0] == 200
     bare.ok("init")
-    wait_for(lambda: json.loads(server.ask("/readyz")[2]) == {"reasons": []}, what="green")
+    wait_for(lambda: json.loads(server.ask("/readyz")[2]) == {"reasons": []}, what="200 from /readyz")
 
 
-def test_every_answer_keeps_a_browser_from_guessing_and_framing(server):
+def test_every_answer_forbids_mime_sniffing_and_framing(server):
     for path in ("/api/admin/dlq", "/nope"):
         headers = server.ask(path)[1]
         assert headers["X-Content-Type-Options"] == "nosniff"
@@ -246,11 +247,11 @@ def test_a_foreign_host_is_forbidden(server, host):
     assert server.problem(403, "/api/admin/dlq", headers={"Host": host.format(port=server.port)}) == "host"
 
 
-def test_localhost_is_ours(server):
+def test_localhost_is_allowed(server):
     assert server.ask("/livez", headers={"Host": f"localhost:{server.port}"})[0] == 200
 
 
-def test_a_page_elsewhere_may_not_change_anything(shop, server):
+def test_a_page_of_a_foreign_origin_may_not_change_anything(shop, server):
     deliver(shop, ("bad", "1"))
     (entry,) = server.json("/api/admin/dlq")
     path = f"/api/admin/dlq/{entry['dlqEntryId']}"
@@ -267,7 +268,7 @@ def tokens(bare):
     return path
 
 
-def test_a_token_is_asked_for_and_its_role_counts(shop, tokens):
+def test_a_token_is_required_and_its_role_is_checked(shop, tokens):
     server = Server(shop, "--token-file", str(tokens))
     assert server.problem(401, "/api/admin/dlq") == "no-token"
     assert server.problem(401, "/api/admin/dlq", headers={"Authorization": "Bearer wrong"}) == "no-token"
@@ -278,19 +279,19 @@ def test_a_token_is_asked_for_and_its_role_counts(shop, tokens):
     assert server.json("/livez") == {"alive": True}
 
 
-def hang_up(server, answer):
-    """Has the token file read again, and awaits what the log says of it."""
-    said, log = [], server.child.stderr.fileno()
+def hang_up(server, message):
+    """Has the token file read again, and returns the log once the message is in it."""
+    parts, log = [], server.child.stderr.fileno()
     os.set_blocking(log, False)
 
-    def heard():
+    def logged():
         with contextlib.suppress(BlockingIOError):
-            said.append(os.read(log, 65536).decode())
-        text = "".join(said)
-        return text.endswith("\n") and answer in text and text
+            parts.append(os.read(log, 65536).decode())
+        text = "".join(parts)
+        return text.endswith("\n") and message in text and text
 
     server.child.send_signal(signal.SIGHUP)
-    return wait_for(heard, what=answer)
+    return wait_for(logged, what=message)
 
 
 def test_a_withdrawn_token_is_refused_after_a_hangup(shop, tokens):
@@ -304,7 +305,7 @@ def test_a_withdrawn_token_is_refused_after_a_hangup(shop, tokens):
     assert shop.stop(server.child) == 0
 
 
-def test_a_token_file_with_a_mistake_changes_nothing_on_hangup(shop, tokens):
+def test_an_invalid_token_file_changes_nothing_on_hangup(shop, tokens):
     server = Server(shop, "--token-file", str(tokens))
     tokens.write_text("short\n")
     assert "fewer than" in hang_up(server, "cannot reload the token file")
@@ -349,7 +350,7 @@ def test_no_secret_is_logged(shop, tokens):
 
 
 @pytest.mark.slow
-def test_a_request_that_drips_is_cut(server):
+def test_a_request_that_is_never_completed_is_aborted(server):
     with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
         began = time.monotonic()
         connection.sendall(b"GET /livez HTTP/1.1\r\nX: ")
@@ -364,7 +365,7 @@ def test_a_request_that_drips_is_cut(server):
                     pass
 
 
-def test_it_ends_at_once_when_it_is_told_to(server):
+def test_it_stops_at_once_on_sigterm(server):
     assert server.semel.stop(server.child) == 0
 
 
@@ -374,7 +375,7 @@ def test_head_is_get_without_a_body(server):
 
 
 def spawn_with_metrics(shop, *words):
-    """A child that serves its numbers, as a Server."""
+    """A child that serves its metrics, as a Server."""
     port = free_port()
     child = shop.spawn(*words, "--metrics", f"127.0.0.1:{port}")
     server = Server.__new__(Server)
@@ -391,7 +392,7 @@ def spawn_with_metrics(shop, *words):
     return server
 
 
-def test_a_relay_and_a_consumer_serve_what_they_counted(shop):
+def test_a_relay_and_a_consumer_serve_their_counters(shop):
     relaying = spawn_with_metrics(shop, "relay")
     publish(shop, "good", "1"), publish(shop, "bad", "2"), publish(shop, "second", "2")
     wait_for(lambda: samples(relaying).get("semel_published_total") == 3, what="three published")
@@ -433,26 +434,26 @@ def test_what_a_full_broker_refused_is_counted(shop):
 
 
 @pytest.mark.only("rabbitmq")
-def test_what_the_broker_gave_back_because_nobody_takes_it_is_counted(shop):
+def test_events_that_the_broker_returns_as_unroutable_are_counted(shop):
     relaying = spawn_with_metrics(shop, "relay", "--first-delay", "20ms", "--attempts", "2")
-    shop.publish("--topic", "nobody.listens")
+    shop.publish("--topic", "unread.events")
     wait_for(lambda: samples(relaying).get("semel_dlq_entries_added_total") == 1, what="the dead letter")
     shown = samples(relaying)
     assert shown["semel_publish_returned_total"] == 2 and shown["semel_publish_nacked_total"] == 0
 
 
 @pytest.mark.only("local", "rabbitmq")
-@pytest.mark.unless("rabbitmq-stream", reason="a log does not tell a new reader what another one had in hand")
-def test_deliveries_that_come_again_are_counted(shop):
+@pytest.mark.unless("rabbitmq-stream", reason="a log does not report to a new reader what another one had in flight")
+def test_redeliveries_are_counted(shop):
     publish(shop, "good")
     relay(shop)
     again = ("consume", "--scope", "billing", "--topic", "order.events", "--exec", "true")
     assert shop.run(*again, env={"SEMEL_FAILPOINT": "consume.after-commit:kill@1"}).returncode == -9
     consuming = spawn_with_metrics(shop, *again)
-    wait_for(lambda: samples(consuming).get('semel_redelivered_total{scope="billing"}') == 1, what="the delivery that comes again")
+    wait_for(lambda: samples(consuming).get('semel_redelivered_total{scope="billing"}') == 1, what="the redelivery")
 
 
-def test_an_open_breaker_is_told(shop):
+def test_an_open_breaker_is_reported(shop):
     publish(shop, "good")
     relay(shop)
     outage = ("--http", "http://127.0.0.1:1/")
@@ -499,7 +500,7 @@ def test_many_are_discarded_at_once_with_a_reason(shop, server):
 
 
 @pytest.mark.core
-def test_every_change_is_in_the_audit(shop, tokens):
+def test_every_change_is_in_the_audit_log(shop, tokens):
     server = Server(shop, "--token-file", str(tokens))
     headers = {"Authorization": f"Bearer {TOKEN}"}
     deliver(shop, ("bad", "1"))
@@ -512,7 +513,7 @@ def test_every_change_is_in_the_audit(shop, tokens):
     assert (older["who"], older["what"], older["target"], older["detail"]) == (name, "discard", entry["dlqEntryId"], "wrong")
 
 
-def test_what_cannot_be_written_down_is_not_done(shop, server):
+def test_a_change_that_cannot_be_recorded_is_not_made(shop, server):
     deliver(shop, ("bad", "1"))
     (entry,) = server.json("/api/admin/dlq?payload=true")
     shop.sql("ALTER TABLE semel_audit RENAME TO hidden")
@@ -526,7 +527,7 @@ def test_what_cannot_be_written_down_is_not_done(shop, server):
     assert server.json("/api/admin/replays") == []
 
 
-def test_a_paused_subscription_takes_nothing_until_it_is_resumed(shop, server):
+def test_a_paused_subscription_processes_nothing_until_it_is_resumed(shop, server):
     deliver(shop, ("first", "1"))
     server.json("/api/admin/subscriptions/billing/pause", "POST")
     assert server.json("/api/admin/subscriptions")[0]["paused"] is True
@@ -538,10 +539,10 @@ def test_a_paused_subscription_takes_nothing_until_it_is_resumed(shop, server):
     assert words(shop) == ["first"]
     server.json("/api/admin/subscriptions/billing/resume", "POST")
     wait_for(lambda: words(shop) == ["first", "second"])
-    assert server.problem(404, "/api/admin/subscriptions/nobody/pause", "POST") == "not-found"
+    assert server.problem(404, "/api/admin/subscriptions/unknown/pause", "POST") == "not-found"
 
 
-def test_a_drain_of_a_paused_subscription_says_why_it_ends(shop, server):
+def test_a_drain_of_a_paused_subscription_reports_why_it_ends(shop, server):
     deliver(shop, ("first", "1"))
     server.json("/api/admin/subscriptions/billing/pause", "POST")
     publish(shop, "second")

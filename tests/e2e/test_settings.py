@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The config file gives a command its defaults; the command line weighs more."""
+"""The config file gives a command its defaults; the command line takes precedence."""
 import json
 
 import pytest
@@ -45,7 +45,7 @@ def test_a_list_of_statements_runs_in_order(shop):
     assert [note[0] for (note,) in shop.sql("SELECT note FROM audit ORDER BY number")] == ["a", "b"]
 
 
-def test_the_command_line_weighs_more_than_the_config(shop):
+def test_the_command_line_takes_precedence_over_the_config(shop):
     done = shop.run("--config", "semel.yaml", "consume", "--scope", "audit", "--print", "--drain", check=True)
     (envelope,) = [json.loads(line) for line in done.stdout.splitlines()]
     assert envelope["payload"] == {"version": 2}
@@ -53,5 +53,5 @@ def test_the_command_line_weighs_more_than_the_config(shop):
     assert "done 1" in done.stderr
 
 
-def test_a_scope_that_the_config_does_not_know_needs_everything(shop):
+def test_a_scope_that_is_not_in_the_config_needs_all_options(shop):
     assert "--topic" in shop.fails(64, "--config", "semel.yaml", "consume", "--scope", "other", "--print", "--drain")

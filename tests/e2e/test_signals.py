@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Long-running commands: one signal asks, a second one insists, time runs out."""
+"""Signals to long-running commands: the first starts a graceful shutdown within the grace period, a second ends it at once."""
 import json
 import signal
 import socket
@@ -23,7 +23,7 @@ def at_work(semel, *words, marker="started"):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_relay_ends_in_peace_and_says_what_it_did(semel, number):
+def test_a_relay_stops_gracefully_and_prints_what_it_did(semel, number):
     semel.publish()
     child = semel.spawn("relay")
     wait_for(lambda: semel.sql("SELECT status FROM semel_outbox") == [("PUBLISHED",)])
@@ -32,7 +32,7 @@ def test_a_relay_ends_in_peace_and_says_what_it_did(semel, number):
 
 
 @pytest.mark.core
-def test_a_consumer_ends_in_peace_and_says_what_it_did(semel):
+def test_a_consumer_stops_gracefully_and_prints_what_it_did(semel):
     semel.sql("CREATE TABLE seen (id TEXT)")
     semel.publish()
     semel.ok("relay", "--drain")
@@ -53,7 +53,7 @@ def test_a_hangup_changes_nothing(semel):
 
 
 def waiting_for_its_broker(semel, silent, *words):
-    """A child whose broker has taken the call, and says nothing."""
+    """A child whose broker has accepted the connection and sends nothing."""
     child = semel.spawn("--broker", f"amqp://127.0.0.1:{silent.getsockname()[1]}", *words)
     silent.settimeout(60)
     return child, silent.accept()[0]
@@ -61,10 +61,10 @@ def waiting_for_its_broker(semel, silent, *words):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("words", [("relay",), (*CONSUME, "--exec", "true")], ids=["relay", "consume"])
-def test_who_is_still_starting_ends_at_once_and_in_peace(semel, words, number):
+def test_a_command_that_is_still_starting_stops_at_once_without_an_error(semel, words, number):
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        child, call = waiting_for_its_broker(semel, silent, *words)
-        with call:
+        child, connection = waiting_for_its_broker(semel, silent, *words)
+        with connection:
             child.send_signal(signal.SIGHUP)
             assert semel.stop(child, number) == 0
     assert (child.stdout.read(), child.stderr.read()) == ("", "")
@@ -81,8 +81,8 @@ def test_what_is_in_flight_is_finished_within_the_grace_period(semel):
 
 
 @pytest.mark.slow
-def test_a_longer_grace_period_is_the_calls_too(semel):
-    """A call that takes longer than the grace period's default is finished, and not made again."""
+def test_a_longer_grace_period_applies_to_calls_too(semel):
+    """A call that takes longer than the default grace period is finished, and not made again."""
     child = at_work(semel, "--grace", "2m", "--exec", "touch started; sleep 13; echo >>finished")
     assert semel.stop(child) == 0
     assert semel.sql("SELECT status FROM semel_inbox") == [("PROCESSED",)]

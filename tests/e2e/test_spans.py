@@ -15,7 +15,7 @@ PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 class Collector:
-    """Keeps every span that it is sent."""
+    """Keeps every span that it receives."""
 
     def __init__(self, status=200):
         self.spans, self.services, self.headers = [], set(), []
@@ -82,11 +82,11 @@ def test_one_trace_from_publish_to_the_claim(shop, collector):
         assert names[name]["parentSpanId"] == PARENT.split("-")[2]
     claim = names["semel.dedup.try_claim"]
     assert claim["parentSpanId"] == names["semel.consume"]["spanId"]
-    told = attributes(claim)
-    assert (told["consumer.scope_id"], told["event.id"], told["dedup.outcome"]) == ("billing", event_id, "claimed")
-    assert told["messaging.destination.name"] == "order.events"
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d", told["event.week_start"])
-    assert {"messaging.kafka.partition", "messaging.kafka.offset"} <= told.keys()
+    values = attributes(claim)
+    assert (values["consumer.scope_id"], values["event.id"], values["dedup.outcome"]) == ("billing", event_id, "claimed")
+    assert values["messaging.destination.name"] == "order.events"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", values["event.week_start"])
+    assert {"messaging.kafka.partition", "messaging.kafka.offset"} <= values.keys()
     assert collector.services == {"shop"}
     assert all(int(span["endTimeUnixNano"]) >= int(span["startTimeUnixNano"]) for span in collector.spans)
 
@@ -121,7 +121,7 @@ def test_what_is_not_sampled_is_not_exported(shop, collector):
     assert collector.spans == []
 
 
-def test_a_duplicate_says_so(shop, collector):
+def test_the_span_of_a_duplicate_records_it(shop, collector):
     run_all(shop, collector.env)
     shop.ok("replay")
     consume(shop, env=collector.env)
@@ -138,24 +138,24 @@ def test_headers_for_the_collector_are_sent(shop, collector):
     assert all((one["x-token"], one["x-team"]) == ("abc", "orders") for one in collector.headers)
 
 
-@pytest.mark.parametrize("kind", ["nobody", "silent", "angry"])
-def test_a_collector_that_is_away_silent_or_angry_slows_nothing_down(shop, kind):
+@pytest.mark.parametrize("kind", ["unreachable", "silent", "failing"])
+def test_a_collector_that_is_unreachable_silent_or_failing_slows_nothing_down(shop, kind):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
-        angry = Collector(status=500)
-        if kind == "nobody":
+        failing = Collector(status=500)
+        if kind == "unreachable":
             silent.close()
-        env = angry.env if kind == "angry" else {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}"}
+        env = failing.env if kind == "failing" else {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}"}
         for number in range(20):
             publish(shop, str(number), str(number))
         began = time.monotonic()
         shop.ok("relay", "--drain", env=env)
         assert shop.sql("SELECT count(*) FROM semel_outbox WHERE status = 'PUBLISHED'") == [(20,)]
         assert time.monotonic() - began < 30
-        angry.close()
+        failing.close()
 
 
-def test_spans_flow_while_a_consumer_runs(shop, collector):
+def test_spans_are_exported_while_a_consumer_runs(shop, collector):
     shop.spawn("consume", "--scope", "billing", "--topic", "order.events", "--sql", HANDLER.format(scope="billing"), env=collector.env)
     publish(shop, "one")
     relay(shop)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commonest incidents: the handler is down, the subscription is paused, nobody consumes, a topic is mistyped. Each
-command that people look at says so, and none cries wolf."""
+"""The most frequent incidents: the handler is down, the subscription is paused, no consumer runs, a topic is mistyped. Every
+command that shows the state reports them, and none raises a false alarm."""
 import json
 
 import pytest
@@ -10,7 +10,7 @@ from story import consume, deliver, mend, prepare, publish, relay
 
 pytestmark = [pytest.mark.anywhere]
 
-REFUSED = "http://127.0.0.1:9/"  # nobody listens on the port of the discard service
+REFUSED = "http://127.0.0.1:9/"  # nothing listens on the port of the discard service
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def row(shop):
     return rows[0] if rows else (0, 0, False)
 
 
-def verdict(shop, event_id, scope="billing"):
+def trace_state(shop, event_id, scope="billing"):
     (one,) = [one for one in shop.json("trace", event_id)["verdicts"] if one["scope"] == scope]
     return one
 
@@ -46,7 +46,7 @@ def scope_of(shop, *more):
 
 
 def while_open(shop, ask):
-    """The answer while the breaker is open: for the moment of a try it is half open, and no consumer stands."""
+    """The answer while the breaker is open: during a probe it is half open, and no consumer is stalled."""
     def once():
         before, answer, after = row(shop)[0], ask(), row(shop)[0]
         return (answer,) if before == after == 2 else None
@@ -54,7 +54,7 @@ def while_open(shop, ask):
 
 
 @pytest.mark.core
-def test_everybody_says_that_the_handler_is_down(shop):
+def test_every_command_reports_that_the_handler_is_down(shop):
     event_id = publish(shop, "first")
     publish(shop, "second", "2")
     relay(shop)
@@ -63,21 +63,21 @@ def test_everybody_says_that_the_handler_is_down(shop):
 
     scope = scope_of(shop)
     assert (scope["waiting"], scope["missing"], scope["stuck"]) == (2, 0, 0)
-    told = while_open(shop, lambda: verdict(shop, event_id))
-    assert REFUSED in told["text"] and "since" in told["text"] and "next try in" in told["text"]
-    assert f"billing: {told['text'].partition(' since')[0]}" in while_open(shop, lambda: shop.ok("trace", event_id))
+    state = while_open(shop, lambda: trace_state(shop, event_id))
+    assert REFUSED in state["text"] and "since" in state["text"] and "next try in" in state["text"]
+    assert f"billing: {state['text'].partition(' since')[0]}" in while_open(shop, lambda: shop.ok("trace", event_id))
     (finding,) = while_open(shop, lambda: findings(shop, "consumers"))
     assert finding["gravity"] == "problem" and REFUSED in finding["text"]
     top = while_open(shop, lambda: shop.ok("top"))
     assert f"stalled: billing: no answer from {REFUSED}" in top and "\nready\n" not in top
     (subscription,) = shop.json("top")["subscriptions"]
     assert (subscription["lag"], subscription["consumers"]) == (2, 1)
-    assert subscription["breaker"] in (1, 2), "open, or half open for the moment of a try"
+    assert subscription["breaker"] in (1, 2), "open, or half open during a probe"
     shop.stop(consumer)
 
 
 @pytest.mark.slow
-def test_everybody_says_that_the_subscription_is_paused(shop):
+def test_every_command_reports_that_the_subscription_is_paused(shop):
     deliver(shop, ("first", "1"))
     shop.ok("subscriptions", "pause", "billing")
     consumer = spawn(shop, "--exec", "true")
@@ -86,52 +86,52 @@ def test_everybody_says_that_the_subscription_is_paused(shop):
     relay(shop)
     scope = scope_of(shop, "--wait", "11s")
     assert (scope["waiting"], scope["missing"]) == (1, 0)
-    told = verdict(shop, event_id)
-    assert "paused" in told["text"] and told["command"] == "semel subscriptions resume billing"
+    state = trace_state(shop, event_id)
+    assert "paused" in state["text"] and state["command"] == "semel subscriptions resume billing"
     (finding,) = findings(shop, "consumers")
     assert "paused" in finding["text"] and finding["do"] == "semel subscriptions resume billing"
     assert "paused" in shop.ok("top")
     (subscription,) = shop.json("subscriptions", "list")
     assert (subscription["paused"], subscription["consumers"]) == (True, 1)
     shop.ok("subscriptions", "resume", "billing")
-    wait_for(lambda: verdict(shop, event_id)["state"] == "done", what="the event")
+    wait_for(lambda: trace_state(shop, event_id)["state"] == "done", what="the event")
     shop.stop(consumer)
 
 
-def test_everybody_says_that_nobody_consumes(shop):
+def test_every_command_reports_that_no_consumer_runs(shop):
     deliver(shop, ("first", "1"))
     (finding,) = findings(shop, "consumers")
     assert finding["gravity"] == "advice" and "no consumer is running" in finding["text"]
     event_id = publish(shop, "second")
     assert shop.json("trace", event_id)["verdicts"][0]["state"] == "unpublished"
     relay(shop)
-    assert verdict(shop, event_id)["text"] == "waiting, no consumer is running"
+    assert trace_state(shop, event_id)["text"] == "waiting, no consumer is running"
     (finding,) = findings(shop, "consumers")
     assert finding["gravity"] == "problem"
     assert "no consumer" in shop.ok("top")
 
 
-def test_trace_ends_with_how_the_event_stands(shop):
+def test_trace_ends_with_the_state_of_the_event(shop):
     bad, second = deliver(shop, ("bad", "1"), ("second", "1"))
     (letter,) = shop.json("dlq", "list")
-    told = verdict(shop, bad)
-    assert (told["state"], told["command"]) == ("dead", f"semel dlq show {letter['dlqEntryId']}")
-    assert verdict(shop, second)["text"].startswith(f"parked behind {bad}")
+    state = trace_state(shop, bad)
+    assert (state["state"], state["command"]) == ("dead", f"semel dlq show {letter['dlqEntryId']}")
+    assert trace_state(shop, second)["text"].startswith(f"parked behind {bad}")
     shop.sql("DELETE FROM semel_hold")
-    assert (verdict(shop, second)["state"], verdict(shop, second)["command"]) == ("stuck", "semel repair")
+    assert (trace_state(shop, second)["state"], trace_state(shop, second)["command"]) == ("stuck", "semel repair")
     (finding,) = findings(shop, "stuck")
     assert (finding["gravity"], finding["do"]) == ("problem", "semel repair")
     shop.ok("repair")
     assert findings(shop, "stuck") == []
     shop.ok("dlq", "discard", letter["dlqEntryId"])
-    assert verdict(shop, bad)["state"] == "discarded"
+    assert trace_state(shop, bad)["state"] == "discarded"
     mend(shop)
     consume(shop)
-    assert verdict(shop, second)["state"] == "done"
+    assert trace_state(shop, second)["state"] == "done"
 
 
 @pytest.mark.only("local")
-def test_a_subscription_to_a_topic_that_nobody_publishes_gets_a_hint(shop):
+def test_a_subscription_to_a_topic_without_events_gets_a_hint(shop):
     deliver(shop, ("first", "1"))
     done = shop.run("consume", "--scope", "audit", "--topic", "ordr.events", "--exec", "true", "--drain")
     assert done.returncode == 0 and "did you mean order.events?" in done.stderr
@@ -140,7 +140,7 @@ def test_a_subscription_to_a_topic_that_nobody_publishes_gets_a_hint(shop):
 
 
 @pytest.mark.only("local")
-def test_events_of_a_topic_that_nobody_reads_are_told_by_doctor(shop):
+def test_doctor_reports_events_of_an_unread_topic(shop):
     deliver(shop, ("first", "1"))
     assert findings(shop, "topics") == []
     publish(shop, "second", "2", "--topic", "ordr.events")

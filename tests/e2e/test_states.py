@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""States that an operator's action meets: what may run is decided by the store, whatever copy comes."""
+"""Actions of an operator on events in every state: the store decides what may run, whichever copy arrives."""
 import sqlite3
 
 import pytest
@@ -24,7 +24,7 @@ def letter_of(shop, event_id):
 
 
 @pytest.mark.core
-def test_a_discarded_event_that_is_replayed_behind_a_dead_one_does_not_strand_its_aggregate(shop):
+def test_a_discarded_event_that_is_replayed_behind_a_dead_one_does_not_block_its_aggregate(shop):
     first = deliver(shop, ("bad", "1"))[0]
     shop.ok("dlq", "discard", letter_of(shop, first)["dlqEntryId"])
     second = deliver(shop, ("bad", "1"))[0]
@@ -38,24 +38,24 @@ def test_a_discarded_event_that_is_replayed_behind_a_dead_one_does_not_strand_it
 
 
 @pytest.mark.core
-@pytest.mark.parametrize("how", [(), ("--type", "order.created.v1"), ("--scope", "billing")])
-def test_a_plain_replay_does_not_run_what_a_person_was_asked_to_decide(shop, how):
+@pytest.mark.parametrize("options", [(), ("--type", "order.created.v1"), ("--scope", "billing")])
+def test_a_plain_replay_does_not_run_an_event_in_doubt(shop, options):
     """A payment whose consumer died after its effect: it may have been made."""
     publish(shop, "pay")
     relay(shop)
-    trail = shop.folder / "trail"
+    payments = shop.folder / "payments"
     pay = ("consume", "--scope", "billing", "--topic", "order.events", "--claim", "separate",
-           "--exec", f"echo paid >> {trail}", "--drain")
+           "--exec", f"echo paid >> {payments}", "--drain")
     shop.run(*pay, env={"SEMEL_FAILPOINT": "consume.after-effect:kill@1"})
     shop.ok(*pay)
     assert "in doubt" in letters(shop)[0]["failureReason"]
-    shop.ok("replay", *how)
+    shop.ok("replay", *options)
     shop.ok(*pay)
-    assert trail.read_text().splitlines() == ["paid"]
+    assert payments.read_text().splitlines() == ["paid"]
     assert letters(shop)[0]["status"] == "PENDING"
     shop.ok("dlq", "replay", letters(shop)[0]["dlqEntryId"])
     shop.ok(*pay)
-    assert trail.read_text().splitlines() == ["paid", "paid"]  # a person said so
+    assert payments.read_text().splitlines() == ["paid", "paid"]  # the operator replayed it
     shop.ok("verify")
 
 
@@ -63,20 +63,20 @@ def test_a_plain_replay_does_not_run_what_a_person_was_asked_to_decide(shop, how
 def test_a_plain_replay_leaves_what_is_dead_or_discarded(shop, poison):
     policy = ("--poison", poison)
     dead = deliver(shop, ("bad", "1"), more=policy)[0]
-    gone = deliver(shop, ("bad", "2"), more=policy)[0]
-    shop.ok("dlq", "discard", letter_of(shop, gone)["dlqEntryId"])
+    discarded = deliver(shop, ("bad", "2"), more=policy)[0]
+    shop.ok("dlq", "discard", letter_of(shop, discarded)["dlqEntryId"])
     mend(shop)
     shop.ok("replay")
     consume(shop, "billing", *policy)
     assert words(shop) == []
     assert letter_of(shop, dead)["status"] == "PENDING"
-    assert letter_of(shop, gone)["status"] == "DISCARDED"
+    assert letter_of(shop, discarded)["status"] == "DISCARDED"
 
 
 def test_reprocess_runs_again_what_is_dead_and_what_was_discarded(shop):
     deliver(shop, ("bad", "1"), more=("--poison", "skip"))
-    gone = deliver(shop, ("bad", "2"), more=("--poison", "skip"))[0]
-    shop.ok("dlq", "discard", letter_of(shop, gone)["dlqEntryId"])
+    discarded = deliver(shop, ("bad", "2"), more=("--poison", "skip"))[0]
+    shop.ok("dlq", "discard", letter_of(shop, discarded)["dlqEntryId"])
     mend(shop)
     shop.ok("replay", "--scope", "billing", "--reprocess")
     consume(shop, "billing", "--poison", "skip")
@@ -86,7 +86,7 @@ def test_reprocess_runs_again_what_is_dead_and_what_was_discarded(shop):
 
 
 @pytest.mark.core
-def test_of_eight_replays_at_once_one_wins(shop):
+def test_of_eight_concurrent_replays_one_succeeds(shop):
     deliver(shop, ("bad", "1"))
     mend(shop)
     entry_id = letters(shop)[0]["dlqEntryId"]
@@ -98,15 +98,15 @@ def test_of_eight_replays_at_once_one_wins(shop):
     assert (letters(shop)[0]["status"], letters(shop)[0]["replayCount"]) == ("REPLAYED", 1)
 
 
-def test_a_replay_that_meets_a_held_aggregate_is_parked_and_not_stuck(shop):
+def test_a_replay_for_a_held_aggregate_is_parked_and_not_stuck(shop):
     first = deliver(shop, ("bad", "1"), more=("--poison", "skip"))[0]
     second = deliver(shop, ("bad", "1"))[0]
     mend(shop)
     shop.ok("dlq", "replay", letter_of(shop, first)["dlqEntryId"])
     consume(shop)
     assert words(shop) == []
-    (verdict,) = [one for one in shop.json("trace", first)["verdicts"] if one["scope"] == "billing"]
-    assert verdict["state"] == "parked" and second in verdict["text"]
+    (state,) = [one for one in shop.json("trace", first)["verdicts"] if one["scope"] == "billing"]
+    assert state["state"] == "parked" and second in state["text"]
     shop.ok("verify")
     shop.ok("dlq", "discard", letter_of(shop, second)["dlqEntryId"])
     consume(shop)
@@ -116,7 +116,7 @@ def test_a_replay_that_meets_a_held_aggregate_is_parked_and_not_stuck(shop):
 
 
 @pytest.mark.only("local")
-def test_any_copy_of_an_event_makes_a_replay_run_whose_own_copy_is_lost(shop):
+def test_any_copy_of_an_event_completes_a_replay_whose_own_copy_is_lost(shop):
     deliver(shop, ("bad", "1"), ("second", "1"))
     mend(shop)
     shop.ok("dlq", "replay", letters(shop)[0]["dlqEntryId"])

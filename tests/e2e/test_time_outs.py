@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A call that is never answered: the event's own fault while others are answered, an outage while none is. And slow
-calls hold back nothing but their own aggregates."""
+"""A call that is never answered counts against the event while others are answered, and is an outage while none is. And
+slow calls delay nothing but their own aggregates."""
 from collections import Counter
 
 import pytest
@@ -32,7 +32,7 @@ def processed(shop):
 @pytest.mark.slow
 @pytest.mark.core
 @pytest.mark.parametrize("concurrency", ["1", "4"])
-def test_an_event_whose_call_always_hangs_is_given_up_and_the_others_flow(shop, concurrency):
+def test_an_event_whose_call_always_hangs_becomes_a_dead_letter_and_the_others_are_processed(shop, concurrency):
     bad = publish(shop, "hangs", "0")
     others = [publish(shop, f"fine {number}", str(number)) for number in range(1, 9)]
     relay(shop)
@@ -47,16 +47,16 @@ def test_an_event_whose_call_always_hangs_is_given_up_and_the_others_flow(shop, 
 
 @pytest.mark.slow
 @pytest.mark.core
-def test_while_every_call_hangs_no_attempt_is_spent(shop):
+def test_while_every_call_hangs_no_attempt_is_counted(shop):
     for number in range(3):
         publish(shop, f"word {number}", str(number))
     relay(shop)
-    away = [True]
-    with Endpoint(hangs=lambda body: away[0]) as endpoint:
+    hanging = [True]
+    with Endpoint(hangs=lambda body: hanging[0]) as endpoint:
         child = shop.spawn(*words_for("--http", endpoint.url, "--attempts", "1", "--drain"))
         wait_for(lambda: len(endpoint.requests) >= 5, what="more calls than events")
         assert all(endpoint.asked_for(f"word {number}") for number in range(3))
-        away[0] = False
+        hanging[0] = False
         assert child.wait(120) == 0
         attempts = {headers["semel-attempt"] for _, headers, _ in endpoint.requests}
     assert attempts == {"1"}
@@ -66,7 +66,7 @@ def test_while_every_call_hangs_no_attempt_is_spent(shop):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["--exec", "--pipe"])
-def test_a_program_that_hangs_over_one_event_does_not_hold_the_others(shop, kind):
+def test_a_program_that_hangs_over_one_event_does_not_delay_the_others(shop, kind):
     program = {
         "--exec": 'case "$(cat)" in *hangs*) exec sleep 1000;; esac',
         "--pipe": "while read -r line; do case $line in *hangs*) sleep 1000;; esac; id=${line#*'\"id\":\"'};"
@@ -87,11 +87,11 @@ def test_while_every_program_hangs_nothing_becomes_a_dead_letter(shop):
     for number in range(6):
         publish(shop, f"word {number}", str(number))
     relay(shop)
-    program = 'echo $SEMEL_EVENT_ID >> runs; while ! [ -e mended ]; do sleep 0.05; done'
+    program = 'echo $SEMEL_EVENT_ID >> runs; while ! [ -e finish ]; do sleep 0.05; done'
     runs = shop.folder / "runs"
     child = shop.spawn(*words_for("--exec", program, "--attempts", "3", "--immediate", "1", "--drain"))
     wait_for(lambda: runs.exists() and max(Counter(runs.read_text().split()).values(), default=0) > 3, what="more runs than attempts")
-    (shop.folder / "mended").touch()
+    (shop.folder / "finish").touch()
     assert child.wait(120) == 0
     assert shop.json("dlq", "list") == []
     assert processed(shop) == 6
@@ -99,7 +99,7 @@ def test_while_every_program_hangs_nothing_becomes_a_dead_letter(shop):
 
 @pytest.mark.slow
 @pytest.mark.core
-def test_four_calls_that_hang_leave_the_other_workers_to_the_rest(shop):
+def test_four_calls_that_hang_leave_the_other_workers_to_other_events(shop):
     line = '{"type": "order.created.v1", "aggregateType": "order", "aggregateId": "%s", "payload": {"word": "%s"}}\n'
     with Endpoint(hangs=lambda body: b"hangs" in body) as endpoint:
         child = shop.spawn("consume", "--scope", "billing", "--topic", "order.events", "--http", endpoint.url, "--concurrency", "16",

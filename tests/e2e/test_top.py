@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`semel top`: the page's numbers, once into a pipe, and again and again on a terminal, which is left as it was."""
+"""`semel top`: the dashboard, printed once into a pipe, refreshed on a terminal, which is restored at the end."""
 import codecs
 import contextlib
 import fcntl
@@ -40,7 +40,7 @@ class Terminal:
     def text(self):
         """All that was written so far."""
         while select.select([self.ours], [], [], 0)[0]:
-            self.seen += self.decoder.decode(os.read(self.ours, 65536))  # a read may end in the middle of a letter
+            self.seen += self.decoder.decode(os.read(self.ours, 65536))  # a read may end in the middle of a character
         return self.seen
 
     def screens(self):
@@ -51,7 +51,7 @@ class Terminal:
         os.write(self.ours, keys.encode())
 
     def ended(self):
-        """The exit code; it must have put everything back."""
+        """The exit code; the terminal must have been restored."""
         wait_for(lambda: self.text() is not None and self.child.poll() is not None, 60, "the end")
         assert LEAVE in self.text() and "\x1b[?25h" in self.text()
         assert termios.tcgetattr(self.theirs) == self.before
@@ -73,7 +73,7 @@ def terminal(*words, **options):
         made.close()
 
 
-def test_into_a_pipe_it_is_one_look(shop):
+def test_into_a_pipe_it_prints_once(shop):
     deliver(shop, ("bad", "1"), ("behind", "1"), ("good", "2"))
     shop.publish()
     text = shop.ok("top")
@@ -82,20 +82,20 @@ def test_into_a_pipe_it_is_one_look(shop):
     assert rows["outbox"][:5] == ["1", "0", "0", "0", "1"]
     lag, change, delayed, retrying, parked, blocked, dead = rows["billing"][:7]
     assert (change, parked, blocked, dead) == ("-", "1", "0", "1") and lag.isdigit()
-    sight = shop.json("top")
-    assert sight["outbox"]["waiting"] == 1 and sight["pending"] == 1 and sight["reasons"] == []
+    dashboard = shop.json("top")
+    assert dashboard["outbox"]["waiting"] == 1 and dashboard["pending"] == 1 and dashboard["reasons"] == []
 
 
-def test_without_a_store_it_says_so(bare):
+def test_without_a_store_it_fails(bare):
     assert bare.fails(69, "top", env={"SEMEL_STORE": "postgres://127.0.0.1:1/x"})
     assert bare.fails(64, "top", "--interval", "1ms")
 
 
-def test_on_a_terminal_it_looks_again_follows_its_size_and_ends_with_q(shop):
+def test_on_a_terminal_it_refreshes_follows_its_size_and_ends_with_q(shop):
     with terminal(shop, "--interval", "1s") as screen:
         shop.publish()
         wait_for(lambda: any(line.split()[:2] == ["outbox", "1"] for line in screen.screens()[-1].splitlines()), 60,
-                 "the new event is seen")
+                 "the new event is shown")
         screen.resize(4, 20)
         screen.child.send_signal(signal.SIGWINCH)
         wait_for(lambda: screen.screens()[-1].count("\r\n") == 3 and screen.screens()[-1].endswith("\x1b[J"), 60, "four rows")
@@ -106,7 +106,7 @@ def test_on_a_terminal_it_looks_again_follows_its_size_and_ends_with_q(shop):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_and_the_terminal_is_as_it_was(shop, number):
+def test_a_signal_ends_it_and_the_terminal_is_restored(shop, number):
     with terminal(shop) as screen:
         screen.child.send_signal(number)
         assert screen.ended() == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`semel init` on tables of an earlier version, with rows in them: what they say stays true."""
+"""`semel init` on tables of an earlier version, with rows in them: their contents stay valid."""
 import sqlite3
 
 import mix
@@ -22,7 +22,7 @@ def run_script(shop, script):
 
 @pytest.fixture
 def old(bare):
-    """A database as the version before has made it."""
+    """A database as an earlier version made it."""
     engine = mix.STORE
     files = sorted((TREE / "src" / "store" / engine / "schema").glob("0*.sql"))[: BEFORE[engine]]
     for version, file in enumerate(files, 1):
@@ -37,7 +37,7 @@ def upgrade(shop):
     shop.ok("init")
 
 
-def bury(shop, entry, scope, status, moved):
+def add_dead_letter(shop, entry, scope, status, moved):
     shop.sql(
         "INSERT INTO semel_dead_letter (entry_id, scope, event_id, failed_at, status, moved_at)"
         f" VALUES ('{entry}', '{scope}', '{entry}', '{T}', '{status}', {moved})"
@@ -47,11 +47,11 @@ def bury(shop, entry, scope, status, moved):
 def test_a_replay_of_the_version_before_is_settled_where_it_is_known_to_be(old):
     moved = "'2026-11-11T10:00:00.000Z'"
     for entry in ("done", "lost", "failed"):
-        bury(old, entry, "billing", "REPLAYED", moved)
-    bury(old, "pending", "billing", "PENDING", "NULL")
-    bury(old, "thrown", "billing", "DISCARDED", moved)
-    bury(old, "free", "audit", "REPLAYED", moved)
-    bury(old, "out", "relay", "REPLAYED", moved)
+        add_dead_letter(old, entry, "billing", "REPLAYED", moved)
+    add_dead_letter(old, "pending", "billing", "PENDING", "NULL")
+    add_dead_letter(old, "discarded", "billing", "DISCARDED", moved)
+    add_dead_letter(old, "free", "audit", "REPLAYED", moved)
+    add_dead_letter(old, "out", "relay", "REPLAYED", moved)
     old.sql(
         "INSERT INTO semel_inbox (scope, event_id, week_start, status, first_seen_at, topic) VALUES"
         f" ('billing', 'done', '2026-11-09', 'PROCESSED', '{T}', 't'),"
@@ -92,7 +92,7 @@ def test_rows_of_the_version_before_count_as_committed_at_their_own_time(old):
     (fact,) = [fact for fact in old.json("trace", "future")["facts"] if fact["what"] == "committed"]
     assert fact["time"] < "2900"
     write(old, "next", "2020-01-01T00:00:00.000Z")
-    assert last_number(old) > last  # a number is never given twice
+    assert last_number(old) > last  # a number is never used twice
     assert old.json("prune")["outbox"] == 1
     assert [row[0] for row in old.sql("SELECT id FROM semel_outbox ORDER BY seq")] == ["future", "next"]
 
@@ -100,7 +100,7 @@ def test_rows_of_the_version_before_count_as_committed_at_their_own_time(old):
 @pytest.mark.only("sqlite")
 def test_a_trigger_of_the_application_that_publishes_still_does_after_the_upgrade(old):
     old.sql("CREATE TABLE orders (id TEXT)")
-    old.sql("CREATE TRIGGER tell AFTER INSERT ON orders BEGIN INSERT INTO semel_outbox (aggregate_type, aggregate_id,"
+    old.sql("CREATE TRIGGER publish_order AFTER INSERT ON orders BEGIN INSERT INTO semel_outbox (aggregate_type, aggregate_id,"
             " event_type, payload) VALUES ('order', NEW.id, 'order.created.v1', '{}'); END")
     upgrade(old)
     old.sql("INSERT INTO orders VALUES ('7')")

@@ -88,26 +88,26 @@ def test_a_lost_event_is_named(shop):
     assert done.stderr == ""
 
 
-def test_a_ghost_is_named(shop):
+def test_an_orphaned_claim_is_named(shop):
     deliver(shop, ("first", "1"))
-    ghost = str(uuid.uuid4())
-    shop.sql(CLAIM, "billing", ghost, "2026-11-09", "order.events")
+    orphan = str(uuid.uuid4())
+    shop.sql(CLAIM, "billing", orphan, "2026-11-09", "order.events")
     report = verify(shop, code=1)
-    assert (scope_of(report)["orphaned"], scope_of(report)["orphanedIds"]) == (1, [ghost])
+    assert (scope_of(report)["orphaned"], scope_of(report)["orphanedIds"]) == (1, [orphan])
 
 
-def test_a_ghost_in_an_empty_outbox_is_named(shop):
-    shop.sql(CLAIM, "billing", "ghost", "2026-11-09", "order.events")
+def test_an_orphaned_claim_is_named_with_an_empty_outbox(shop):
+    shop.sql(CLAIM, "billing", "orphan", "2026-11-09", "order.events")
     assert scope_of(verify(shop, "--scope", "billing", code=1))["orphaned"] == 1
 
 
-def test_events_of_other_producers_are_no_ghosts(shop):
+def test_events_of_other_producers_are_foreign_and_not_orphaned(shop):
     deliver(shop, ("first", "1"))
     shop.sql(CLAIM, "billing", "theirs", "2026-11-09", "payment.events")
     assert scope_of(verify(shop))["foreign"] == 1
 
 
-def test_a_double_is_named(shop):
+def test_a_doubled_claim_is_named(shop):
     (first,) = deliver(shop, ("first", "1"))
     shop.sql(CLAIM, "billing", first, "1999-01-04", "order.events")
     report = verify(shop, code=1)
@@ -182,18 +182,18 @@ def test_a_consumers_own_database_is_verified(shop):
     assert scope_of(verify(shop, "--consumer-store", url, code=1), "audit")["missing"] == 1
 
 
-def test_a_store_that_is_not_there_is_said_to_be(shop):
+def test_a_missing_consumer_store_is_reported(shop):
     shop.fails(69, "verify", "--consumer-store", "sqlite:none/nothing.db")
 
 
-HELD = "until [ -e go ]; do sleep 0.05; done"
+WAIT_FOR_GO = "until [ -e go ]; do sleep 0.05; done"
 
 
 def test_verify_waits_for_what_is_on_its_way(shop):
     shop.subscribe("billing")
     publish(shop, "first")
     relay(shop)
-    consumer = shop.spawn("consume", "--scope", "billing", "--topic", "order.events", "--exec", f"touch here; {HELD}")
+    consumer = shop.spawn("consume", "--scope", "billing", "--topic", "order.events", "--exec", f"touch here; {WAIT_FOR_GO}")
     wait_for((shop.folder / "here").exists, what="the handler at work")
     publish(shop, "second")
     waiting = shop.spawn("verify", "--json", "--wait", "2m")
@@ -206,13 +206,13 @@ def test_verify_waits_for_what_is_on_its_way(shop):
 
 
 @pytest.mark.only("rabbitmq")
-def test_what_a_consumer_has_in_hand_waits_and_is_not_missing(shop):
-    """The broker does not tell; the consumer does, in the store."""
+def test_what_a_consumer_has_in_flight_is_waiting_and_not_missing(shop):
+    """The broker does not report it; the consumer does, in the store."""
     deliver(shop, ("first", "1"))
     publish(shop, "second")
     publish(shop, "third")  # behind the second, and not claimed yet
     relay(shop)
-    consumer = shop.spawn("consume", "--scope", "billing", "--topic", "order.events", "--exec", f"touch here; {HELD}")
+    consumer = shop.spawn("consume", "--scope", "billing", "--topic", "order.events", "--exec", f"touch here; {WAIT_FOR_GO}")
     wait_for((shop.folder / "here").exists, what="the handler at work")
     scope = scope_of(verify(shop, code=1))
     assert (scope["waiting"], scope["missing"], scope["inHand"]) == (2, 0, 2)
@@ -222,8 +222,8 @@ def test_what_a_consumer_has_in_hand_waits_and_is_not_missing(shop):
 
 
 @pytest.mark.core
-def test_verifying_while_everything_is_at_work_finds_no_ghosts(shop):
-    patience = ("--wait", "1m") if mix.BROKER == "rabbitmq" else ()  # what is in hand cannot be seen there
+def test_verifying_a_running_system_finds_no_orphans(shop):
+    wait = ("--wait", "1m") if mix.BROKER == "rabbitmq" else ()  # what is in flight is not visible there
     deliver(shop, ("first", "1"))
     running = shop.spawn("relay"), shop.spawn(
         "consume", "--scope", "billing", "--topic", "order.events", "--sql",
@@ -232,7 +232,7 @@ def test_verifying_while_everything_is_at_work_finds_no_ghosts(shop):
         lines = "".join(json.dumps({"type": "t", "aggregateType": "order", "aggregateId": str(each), "payload": {}}) + "\n"
                         for each in range(200))
         shop.ok("publish", "--batch", input=lines)
-        report = json.loads(shop.run("verify", "--json", *patience).stdout)
+        report = json.loads(shop.run("verify", "--json", *wait).stdout)
         scope = scope_of(report)
         assert (scope["missing"], scope["doubled"], scope["orphaned"]) == (0, 0, 0), scope
     for child in running:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Alert rules and dashboard: promtool takes them, every number in them exists, every runbook they name too."""
+"""Alert rules and dashboard: promtool accepts them; every metric and every runbook that they name exists."""
 import json
 import re
 import shutil
@@ -13,11 +13,11 @@ from test_run import ask
 
 TREE = Path(__file__).resolve().parent.parent.parent
 RULES = TREE / "packaging" / "prometheus" / "semel-alerts.yaml"
-STORIES = TREE / "packaging" / "prometheus" / "semel-alerts-test.yaml"
+SCENARIOS = TREE / "packaging" / "prometheus" / "semel-alerts-test.yaml"
 DASHBOARD = TREE / "packaging" / "grafana" / "semel-dashboard.json"
 needs_promtool = pytest.mark.skipif(not shutil.which("promtool"), reason="alert rules: promtool (package prometheus) is not installed")
-# What Grafana puts in, for a tool that knows nothing of it.
-FILLED_IN = {"$__rate_interval": "5m", "$job": "semel", "$scope": ".*"}
+# Values of Grafana's variables, which promtool does not know.
+VARIABLES = {"$__rate_interval": "5m", "$job": "semel", "$scope": ".*"}
 
 
 def promtool(*words):
@@ -31,24 +31,24 @@ def alerts():
 
 
 def expressions():
-    """Everything that the dashboard asks for."""
+    """Every query of the dashboard."""
     for panel in json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]:
         for target in panel.get("targets", ()):
             text = target["expr"]
-            for name, value in FILLED_IN.items():
+            for name, value in VARIABLES.items():
                 text = text.replace(name, value)
             yield text
 
 
 def series_of(metrics):
-    """Every name that a scrape may bring, by what /metrics declares."""
+    """Every name that a scrape may return, by the types that /metrics declares."""
     for name, kind in re.findall(r"^# TYPE (\w+) (\w+)$", metrics, re.MULTILINE):
         yield from (f"{name}_{part}" for part in ("bucket", "sum", "count")) if kind == "histogram" else (name,)
 
 
 @pytest.fixture
 def metrics(semel):
-    """What a process that has delivered something shows."""
+    """The metrics of a process that has delivered an event."""
     prepare(semel)
     config = semel.folder / "semel.yaml"
     config.write_text(json.dumps({
@@ -62,43 +62,43 @@ def metrics(semel):
     return ask(f"{url}/metrics")[1]
 
 
-def test_every_number_of_the_alerts_and_the_dashboard_is_shown_by_a_real_process(metrics):
+def test_every_metric_of_the_alerts_and_the_dashboard_is_exported_by_a_real_process(metrics):
     known = set(series_of(metrics))
-    asked = RULES.read_text(encoding="utf-8") + " ".join(expressions())
-    names = set(re.findall(r"\bsemel_\w+", asked))
+    queries = RULES.read_text(encoding="utf-8") + " ".join(expressions())
+    names = set(re.findall(r"\bsemel_\w+", queries))
     assert names and names <= known, names - known
 
 
 @needs_promtool
-def test_prometheus_understands_what_a_real_process_shows(metrics):
+def test_prometheus_accepts_the_metrics_of_a_real_process(metrics):
     done = subprocess.run(["promtool", "check", "metrics"], input=metrics, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @needs_promtool
-def test_prometheus_takes_the_alert_rules():
+def test_prometheus_accepts_the_alert_rules():
     assert f"{len(alerts())} rules found" in promtool("check", "rules", RULES)
 
 
 @pytest.mark.slow
 @needs_promtool
-def test_every_alert_fires_in_its_story_and_none_in_a_calm_one():
-    promtool("test", "rules", STORIES)
-    text = STORIES.read_text(encoding="utf-8")
+def test_every_alert_fires_in_its_scenario_and_none_in_a_healthy_one():
+    promtool("test", "rules", SCENARIOS)
+    text = SCENARIOS.read_text(encoding="utf-8")
     for name in alerts():
-        assert re.search(rf"alertname: {name}\n +exp_alerts:", text), f"{name} has no story in which it fires"
-        assert re.search(rf"alertname: {name}}}", text), f"{name} has no story in which it is silent"
+        assert re.search(rf"alertname: {name}\n +exp_alerts:", text), f"{name} has no scenario in which it fires"
+        assert re.search(rf"alertname: {name}}}", text), f"{name} has no scenario in which it is silent"
 
 
 @needs_promtool
-def test_prometheus_understands_every_question_of_the_dashboard(tmp_path):
+def test_prometheus_accepts_every_query_of_the_dashboard(tmp_path):
     rules = [{"record": f"panel:{number}", "expr": text} for number, text in enumerate(expressions())]
     path = tmp_path / "dashboard.yaml"
     path.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
     assert f"{len(rules)} rules found" in promtool("check", "rules", path)
 
 
-def test_every_alert_names_a_runbook_that_is_there():
+def test_every_alert_names_a_runbook_that_exists():
     named = re.findall(r"^ +runbook: (\S+)$", RULES.read_text(encoding="utf-8"), re.MULTILINE)
     assert len(named) == len(alerts()) > 0
     mentioned = re.findall(r"docs/runbooks/[\w-]+\.md", DASHBOARD.read_text(encoding="utf-8"))
@@ -106,7 +106,7 @@ def test_every_alert_names_a_runbook_that_is_there():
         assert (TREE / page).is_file(), page
 
 
-def test_panels_of_the_dashboard_do_not_lie_over_each_other():
+def test_panels_of_the_dashboard_do_not_overlap():
     taken = set()
     panels = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
     for panel in panels:

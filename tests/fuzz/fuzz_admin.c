@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a stranger may send to the admin server. The first byte chooses the reader, the rest is what
- * it gets: a request line, a header, a token file, or the body of a replay. Nobody is let in by
- * chance, and every refusal is a problem in valid JSON. */
+/* What any client may send to the admin server. The first byte chooses the reader, the rest is what
+ * it gets: a request line, a header, a token file, or the body of a replay. No client gains access
+ * by chance, and every refusal is a problem in valid JSON. */
 #include "admin/access.h"
 #include "admin/replays.h"
 #include "admin/routes.h"

@@ -371,7 +371,7 @@ static bool has_text(const json_t *answer, const char *name, const char *wanted)
 	       memcmp(json_string_value(value), wanted, strlen(wanted)) == 0;
 }
 
-/* It is done only where the whole line says so, of this event. */
+/* It is done only where the whole line is that answer, for this event. */
 static void try_program(const uint8_t *data, size_t size)
 {
 	const struct semel_outside_options options = { .target = "x",
@@ -407,11 +407,13 @@ semel_status semel_fetch_run(const struct semel_fetch *fetch, long *code_out,
 	return SEMEL_OK;
 }
 
-semel_status semel_rabbit_queue_name(const struct semel_rabbit_subscription *home, uint32_t number,
-				     char name_out[SEMEL_RABBIT_NAME_SIZE], semel_error *error)
+semel_status semel_rabbit_queue_name(const struct semel_rabbit_subscription *subscription,
+				     uint32_t number, char name_out[SEMEL_RABBIT_NAME_SIZE],
+				     semel_error *error)
 {
 	(void)error;
-	snprintf(name_out, SEMEL_RABBIT_NAME_SIZE, "%s.%s.%u", home->topic, home->scope, number);
+	snprintf(name_out, SEMEL_RABBIT_NAME_SIZE, "%s.%s.%u", subscription->topic,
+		 subscription->scope, number);
 	return SEMEL_OK;
 }
 
@@ -451,7 +453,7 @@ semel_status semel_rabbit_unlock(struct semel_broker *broker, semel_status statu
 	return status;
 }
 
-static void hear(const struct semel_finding *finding, void *user)
+static void count_finding(const struct semel_finding *finding, void *user)
 {
 	(*(size_t *)user)++;
 	PROMISE(finding->text && finding->text[0] != '\0' && strlen(finding->text) < 4096);
@@ -468,14 +470,14 @@ static void try_management(const uint8_t *data, size_t size)
 	const struct semel_subscribe_options options = { .scope = "billing",
 							 .topics = topics,
 							 .bind = size % 3 ? "order.#" : NULL };
-	size_t heard = 0;
-	const struct semel_examination examination = { .report = hear, .user = &heard };
+	size_t findings = 0;
+	const struct semel_examination examination = { .report = count_finding, .user = &findings };
 	played.data = data;
 	played.size = size;
 	semel_rabbit_examine_nodes(&rabbit, &examination);
-	heard = 0;
+	findings = 0;
 	semel_rabbit_examine_bindings((struct semel_broker *)&rabbit, &options, &examination);
-	PROMISE(heard > 0);
+	PROMISE(findings > 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

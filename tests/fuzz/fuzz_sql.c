@@ -23,8 +23,8 @@ static bool goes_on(char c)
 
 static size_t string_length(const char *text, size_t at, bool escapes);
 
-/* A string that is followed by white space with a line break in it, and by another quote, goes on
- * there by the same rules; line comments may stand between. */
+/* A string that is followed by white space with a line break in it, and by another quote,
+ * continues there by the same rules; line comments may stand between. */
 static size_t continuation(const char *text, size_t at, bool escapes)
 {
 	size_t end = at;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is promised of an event that was read from a broker, whatever the message said. */
+/* What is promised of an event that was read from a broker, whatever the message contained. */
 #ifndef SEMEL_FUZZ_WIRE_PROMISES_H
 #define SEMEL_FUZZ_WIRE_PROMISES_H
 

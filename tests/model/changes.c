@@ -68,7 +68,7 @@ static struct relay_options changed_relay_options(const struct relay_options *no
 	return relay_options;
 }
 
-/* All consumers of the scope start anew; else those at work go on as they are. */
+/* All consumers of the scope start anew; else those that run continue unchanged. */
 static bool restarts(const struct step *step)
 {
 	return step->a / SCOPES % 2 == 1;
@@ -133,7 +133,7 @@ static void drop_record(struct world *world, int scope)
 	world->paused[scope] = false;
 }
 
-/* One that was published is not told any more, and still arrives. One that was not was never
+/* One that was published is not reported any more, and still arrives. One that was not was never
  * committed; but a copy of it may be under way all the same. */
 static void forget_row(struct world *world, int event)
 {
@@ -166,8 +166,8 @@ static void start_numbers_anew(struct world *world)
 	inspect_execute(world, "DELETE FROM sqlite_sequence WHERE name = 'semel_outbox'", 0, 0);
 }
 
-/* Rows of tables are changed under running parties; what the broker has, while nobody has a copy in
- * hand. */
+/* Rows of tables are changed under running parties; what the broker has, while no consumer has a
+ * copy. */
 void drop(struct world *world, const struct step *step)
 {
 	switch ((enum object)(step->b % OBJECTS)) {

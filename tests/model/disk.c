@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A virtual file system for SQLite around the machine's own: it tells the test's time, and fails
- * the writes of the dead. Nothing is synced: the folder is in memory, and goes with the test. */
+/* A virtual file system for SQLite around the machine's own: it returns the test's time, and fails
+ * the writes of a killed party. Nothing is synced: the folder is in memory, and goes with the test.
+ */
 #include "model/disk.h"
 
 #include <sqlite3.h>
@@ -24,14 +25,14 @@ static struct acting {
 
 /* ---- time and chance ------------------------------------------------------------------------- */
 
-static int64_t tell_time(void *user)
+static int64_t read_clock(void *user)
 {
 	(void)user;
 	return disk_clock_ms;
 }
 
 /* SplitMix64 */
-static uint64_t tell_chance(void *user)
+static uint64_t next_random(void *user)
 {
 	(void)user;
 	uint64_t mixed = chance += UINT64_C(0x9e3779b97f4a7c15);
@@ -58,14 +59,14 @@ uint64_t disk_chance(void)
 
 const struct semel_env *disk_env(void)
 {
-	static const struct semel_env env = { .now_ms = tell_time,
-					      .steady_ms = tell_time,
-					      .random = tell_chance,
+	static const struct semel_env env = { .now_ms = read_clock,
+					      .steady_ms = read_clock,
+					      .random = next_random,
 					      .advance = pass_time };
 	return &env;
 }
 
-/* ---- who dies, and when ---------------------------------------------------------------------- */
+/* ---- kills ----------------------------------------------------------------------------------- */
 
 void disk_act(void)
 {
@@ -112,7 +113,7 @@ static void see_failpoint(enum semel_failpoint point, void *user)
 	acting = stopped;
 }
 
-/* Before the commit writes anything: what follows fails, when the party's time has come. */
+/* Before the commit writes anything: what follows fails, when the party is to be killed here. */
 static int see_commit(void *user)
 {
 	(void)user;

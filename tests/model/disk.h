@@ -3,8 +3,8 @@
  * party (a relay, a consumer, an operator) can die between any two commits.
  *
  * Everything that lasts is in two SQLite files. So a kill is this: the first commits of a party
- * happened, the next one and everything after it did not. The party is not even stopped: it goes on
- * as a ghost whose writes fail, until it gives up; nobody else can tell the difference.
+ * happened, the next one and everything after it did not. The party is not even stopped: it
+ * runs on, and its writes fail until it gives up; no other party can observe the difference.
  */
 #ifndef SEMEL_TESTS_MODEL_DISK_H
 #define SEMEL_TESTS_MODEL_DISK_H
@@ -23,7 +23,7 @@ void disk_setup(void);
 /* The clock, in milliseconds since 1970, and the seed of chance. SQL's 'now' goes by it too. */
 extern int64_t disk_clock_ms;
 void disk_seed(uint64_t seed);
-uint64_t disk_chance(void); /* a seed that goes on from here */
+uint64_t disk_chance(void); /* a seed that continues from here */
 const struct semel_env *disk_env(void);
 
 /* The next party is at work, and lives. One is at work at a time. */
@@ -32,7 +32,7 @@ void disk_act(void);
  * time. DISK_NEVER: not so. */
 void disk_kill_after(int commits);
 void disk_kill_at(int failpoint, int nth);
-/* When the failpoint is hit, it stands still, and another one is at work meanwhile, once. */
+/* When the failpoint is hit, it is paused, and another one is at work meanwhile, once. */
 void disk_meanwhile(int failpoint, void (*act)(void *user), void *user);
 /* Its writes fail from now on. */
 bool disk_is_dead(void);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sequences run in a child that is watched: one that ends the process is found like any other, and
- * what a ghost leaves behind in memory goes with the child. */
+ * what a killed party leaves in memory goes with the child. */
 #include "model/explore.h"
 
 #include "model/disk.h"
@@ -83,7 +83,7 @@ static void begin_world(struct world *world)
 	}
 }
 
-static void tell(struct world *world)
+static void report_progress(struct world *world)
 {
 	progress->turns += world->turns;
 	world->turns = 0;
@@ -104,7 +104,7 @@ static bool run_sequence(struct world *world, const struct sequence *sequence)
 		quiesce_and_judge(world, sequence->discards);
 	progress->sequences++;
 	progress->steps += (uint64_t)sequence->count;
-	tell(world);
+	report_progress(world);
 	return !world->broken;
 }
 
@@ -182,7 +182,7 @@ static void explore_short(const struct exploration *exploration)
 								   .seed = exploration->seed };
 				walk_short(&world, &progress->now, progress, depth,
 					   is_over_in_child, NULL);
-				tell(&world);
+				report_progress(&world);
 				if (setting == last && !is_over() && !world.broken)
 					progress->depth = depth;
 				world_end(&world);
@@ -207,7 +207,7 @@ static void show_work(double begun)
 	       (unsigned long long)progress->turns, seconds_now() - begun,
 	       (double)(progress->steps + progress->turns) / (busy > 0 ? busy : 1));
 	if (progress->depth > 0)
-		printf("; all of %d letters", progress->depth);
+		printf("; all of %d moves", progress->depth);
 	putchar('\n');
 }
 

@@ -24,11 +24,11 @@ struct sequence {
 	struct step steps[SEQUENCE_MAX];
 };
 
-/* What the child that explores tells its parent, in memory that they share. */
+/* What the exploring child reports to its parent, in shared memory. */
 struct progress {
 	struct sequence now;
 	uint64_t sequences, steps, turns;
-	int depth; /* all sequences of so many letters were run */
+	int depth; /* all sequences of so many moves were run */
 	bool broken;
 	char what[160], detail[256];
 };
@@ -36,7 +36,7 @@ struct progress {
 /* 0: nothing was found, or the planted bug was; 1 otherwise. */
 int explore(const struct exploration *exploration);
 
-/* ---- short.c: all sequences of so many letters; false: world->broken tells what was found ---- */
+/* ---- short.c: all sequences of so many moves; false: world->broken is what was found --------- */
 bool walk_short(struct world *world, struct sequence *sequence, struct progress *progress,
 		int depth, bool (*is_over)(void *user), void *user);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a stranger sees in the tables, by statements of its own: nothing here goes through the
- * library that is judged. */
+/* Reads the tables by statements of its own: nothing here goes through the library that is
+ * judged. */
 #include "model/world.h"
 
 #include "model/disk.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Steps in the words of a person, and in those of a program. */
+/* Steps as commands for a person, and as input for a program. */
 #include "model/steps.h"
 
 #include "fault/failpoint.h"
@@ -22,7 +22,7 @@ static void print_fault(const struct step *step, FILE *out)
 			step->at + 1);
 		break;
 	case FAULT_MEANWHILE:
-		fprintf(out, "   # at %s it stands still, and the next one comes in between",
+		fprintf(out, "   # at %s it is paused, and the next one runs meanwhile",
 			semel_failpoint_rows()[step->at % SEMEL_FP_COUNT].name);
 		break;
 	case FAULT_NONE:
@@ -106,7 +106,8 @@ void step_print(const struct setting *setting, const struct step *step, FILE *ou
 
 	switch ((enum action)step->action) {
 	case STEP_PUBLISH:
-		fprintf(out, "semel publish --aggregate order:o-%d%s   # %sits handlers say: %s",
+		fprintf(out,
+			"semel publish --aggregate order:o-%d%s   # %sverdict of its handlers: %s",
 			step_aggregate(step) + 1,
 			step_aggregate(step) == AGGREGATES - 1 ? " --topic extra.events" : "",
 			step->c == 3 ? "large; " : "", behaviour_names[step->b % BEHAVIOURS]);

@@ -86,7 +86,7 @@ static unsigned count_runs(const struct world *world)
 	return runs;
 }
 
-/* Everybody reads both topics again, and nobody is refused as a whole. */
+/* Every scope reads both topics again, and none is refused as a whole. */
 static void resume_all(struct world *world)
 {
 	disk_act();
@@ -132,7 +132,7 @@ void quiesce(struct world *world)
 	world_break(world, "it does not come to rest", "something is due again and again");
 }
 
-/* ---- what verify says -------------------------------------------------------------------------
+/* ---- what verify reports ----------------------------------------------------------------------
  */
 
 static const struct semel_verify_scope *scope_of(const struct semel_verify_report *report,
@@ -144,14 +144,14 @@ static const struct semel_verify_scope *scope_of(const struct semel_verify_repor
 	return NULL;
 }
 
-/* In total order a topic waits at the broker for the event that is stuck: that one is told. */
+/* In total order a topic waits at the broker for the event that is stuck: that one is reported. */
 static bool is_behind_another(struct world *world, int scope, int event)
 {
 	return world->scope_options[scope].order == SEMEL_ORDER_TOTAL &&
 	       inspect_waiting(world, scope, event) > 0 && inspect_held(world, scope, event);
 }
 
-static void compare(struct world *world, int scope, const struct semel_verify_scope *told)
+static void compare(struct world *world, int scope, const struct semel_verify_scope *reported)
 {
 	struct seen seen[EVENTS_MAX];
 	uint64_t done = 0, pending = 0, open = 0, committed = 0, gone = 0, behind = 0;
@@ -173,19 +173,21 @@ static void compare(struct world *world, int scope, const struct semel_verify_sc
 	}
 	if (open + gone > 0 && !world->lossy)
 		world_break(world, "an event is lost", "%d at %s", (int)(open + gone), name);
-	if (told->expected != committed)
+	if (reported->expected != committed)
 		world_break(world, "verify counts otherwise", "%s: expects %d of %d", name,
-			    (int)told->expected, (int)committed);
-	if (told->processed != done || told->pending != pending)
+			    (int)reported->expected, (int)committed);
+	if (reported->processed != done || reported->pending != pending)
 		world_break(world, "verify counts otherwise",
 			    "%s: %d processed (are %d), %d pending (are %d)", name,
-			    (int)told->processed, (int)done, (int)told->pending, (int)pending);
+			    (int)reported->processed, (int)done, (int)reported->pending,
+			    (int)pending);
 	/* Without its row an event is not missed; but its dead letter may be stuck. */
-	uint64_t named = told->missing.count + told->stuck.count;
+	uint64_t named = reported->missing.count + reported->stuck.count;
 	if (named < open - behind || named > open - behind + gone)
-		world_break(world, "verify does not tell what is missing or stuck",
-			    "%s: %d missing and %d stuck are told, %d are", name,
-			    (int)told->missing.count, (int)told->stuck.count, (int)(open - behind));
+		world_break(world, "verify does not report what is missing or stuck",
+			    "%s: %d missing and %d stuck are reported, %d are", name,
+			    (int)reported->missing.count, (int)reported->stuck.count,
+			    (int)(open - behind));
 }
 
 static void verify(struct world *world)
@@ -205,13 +207,13 @@ static void verify(struct world *world)
 	if (semel_verify_run(&plan, arena, &report, &world->error) != SEMEL_OK)
 		world_break(world, "verify fails", "%s", world->error.text);
 	for (int scope = 0; scope < SCOPES && !world->broken; scope++) {
-		const struct semel_verify_scope *told =
+		const struct semel_verify_scope *reported =
 			scope_of(&report, world->scope_options[scope].scope);
-		if (!told)
+		if (!reported)
 			world_break(world, "verify does not know a subscription", "%s",
 				    world->scope_options[scope].scope);
-		else if (told->tracked && !world->mixed[scope])
-			compare(world, scope, told);
+		else if (reported->tracked && !world->mixed[scope])
+			compare(world, scope, reported);
 	}
 	semel_arena_free(arena);
 }
@@ -263,7 +265,7 @@ static void replay_all(struct world *world)
 }
 
 /* What verify prints is done, and heals: repair for what is stuck, replay for what is missing. */
-/* Of what the outbox does not retain repair says: publish it again with its id. */
+/* For what the outbox does not retain, repair prints: publish it again with its id. */
 static void publish_again(struct world *world, int event)
 {
 	char aggregate[16], payload[16];
@@ -341,7 +343,7 @@ static void decide_all(struct world *world, bool discards)
 		world_break(world, "the dead letters do not come to an end", "%d", DECISIONS_MAX);
 }
 
-/* An event of every aggregate still goes its way. */
+/* A new event of every aggregate is still processed. */
 static void publish_more(struct world *world)
 {
 	int before = world->reference.count;
@@ -354,7 +356,7 @@ static void publish_more(struct world *world)
 	for (int scope = 0; scope < SCOPES && !world->broken; scope++)
 		for (int i = before; i < world->reference.count; i++)
 			if (inspect_event(world, scope, i).effects != 1)
-				world_break(world, "an aggregate stands still", "o-%d at %s",
+				world_break(world, "an aggregate makes no progress", "o-%d at %s",
 					    world->reference.events[i].aggregate + 1,
 					    world->scope_options[scope].scope);
 }

@@ -19,14 +19,14 @@ const char *reference_run(struct reference *reference, int scope, int event,
 	asked->runs++;
 	if (terms->once_at_most &&
 	    asked->runs > 1 + asked->times + asked->again + asked->interrupted)
-		return "it was run a second time, and nobody had asked for it";
+		return "it was run a second time without a request";
 	if (asked_again(asked, seen))
 		return NULL;
 	/* At most once it is claimed as done before it is run. */
 	if (seen->claim == CLAIM_DONE && !terms->once_at_most && !terms->may_lose && terms->tracked)
 		return "it was run although it was done";
 	if (seen->letter == LETTER_PENDING && asked->replays <= seen->replays)
-		return "it was run although its dead letter waits for a person";
+		return "it was run although its dead letter is pending";
 	if (seen->letter == LETTER_DISCARDED)
 		return "it was run although it was discarded";
 	if (seen->letter == LETTER_REPLAYED && seen->settled && terms->tracked)
@@ -53,7 +53,7 @@ static bool is_overtaken(const struct reference *reference, int scope, const str
 {
 	const struct asked *asked = reference->asked[scope];
 
-	/* Nobody waits for what was given up, also if somebody has it run later all the same. */
+	/* What was given up holds no other event, even if it is run later on request. */
 	if (seen[later].effects == 0 || asked[earlier].excused || asked[later].excused ||
 	    asked[earlier].given_up)
 		return false;
@@ -79,7 +79,7 @@ const char *reference_effects(struct reference *reference, int scope, const stru
 			asked[i].answered = seen[i].replays;
 		asked[i].given_up = asked[i].given_up || is_given_up(terms, &seen[i]);
 		if (terms->tracked && seen[i].effects > 1 + asked[i].again)
-			return "its effect was applied a second time, and nobody had asked for it";
+			return "its effect was applied a second time without a request";
 		if (seen[i].claim == CLAIM_DONE && seen[i].effects == 0 && !terms->may_lose)
 			return "it is claimed to be done, and its effect is not there";
 	}

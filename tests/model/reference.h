@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The promise, as a person would check it, in as few words as it can be said:
+/* The promise, as a user would check it, in as few words as possible:
  *
- * 1. An effect is applied once, and once more for each time that somebody asked for it again.
- * 2. What is dead, in doubt, discarded or done runs again only when somebody asked for that.
+ * 1. An effect is applied once, and once more for each request to run it again.
+ * 2. What is dead, in doubt, discarded or done runs again only on request.
  * 3. Where it is run at most once, it is run once for each time that it was asked for.
  * 4. Effects of a key are applied in the order in which its events were committed.
  * 5. When everything has come to rest, every committed event is done, a dead letter, parked behind
@@ -12,11 +12,11 @@
  * Where settings change, or differ between two who run at once, the weaker promise holds from then
  * on. What the broker refuses is a dead letter of the relay, at every subscription; what waits
  * behind it in the outbox is parked. A row of the outbox that is deleted before it was published
- * was never committed; one that is deleted later is not told by verify any more, and still arrives.
+ * was never committed; one that is deleted later is not reported by verify any more, and still
+ * arrives.
  *
  * The reference knows what was committed, what was asked for and what was taken away by force. What
- * the tables say is seen (struct seen) and judged; how the library gets there is none of its
- * business.
+ * the tables contain (struct seen) is judged; how the library gets there is not its concern.
  */
 #ifndef SEMEL_TESTS_MODEL_REFERENCE_H
 #define SEMEL_TESTS_MODEL_REFERENCE_H
@@ -40,19 +40,19 @@ enum letter { LETTER_NONE, LETTER_PENDING, LETTER_REPLAYED, LETTER_DISCARDED };
 /* Of the outbox. NONE: it is not there any more. */
 enum row { ROW_NONE, ROW_NEW, ROW_PUBLISHED, ROW_FAILED };
 
-/* What the tables say of an event at a subscription. */
+/* What the tables contain of an event at a subscription. */
 struct seen {
 	enum claim claim;
 	enum letter letter;
-	unsigned replays;    /* the letter's count */
+	unsigned replays;    /* of the dead letter */
 	bool settled;        /* REPLAYED: and processed since */
 	bool parked;         /* kept behind another one */
-	bool behind_pending; /* parked, and a hold of its key has a pending letter at its head */
+	bool behind_pending; /* parked, and a hold of its key has a pending dead letter as head */
 	unsigned effects;
 	int64_t first; /* place of its first effect among all; 0: none */
 	enum row row;
 	enum letter refused; /* the relay's dead letter of it */
-	bool behind_refused; /* NEW, and set aside behind an event whose letter is pending */
+	bool behind_refused; /* NEW, and set aside behind an event whose dead letter is pending */
 };
 
 /* What was asked for, and done by force. */
@@ -63,7 +63,7 @@ struct asked {
 	unsigned answered;    /* of them, the last that its dead letter counts */
 	unsigned again;       /* reprocess */
 	unsigned interrupted; /* runs that the store rolled back under a living consumer */
-	bool given_up;        /* discarded or expired: nobody waits for it any more */
+	bool given_up;        /* discarded or expired: no event waits for it any more */
 	bool excused; /* copies of it were taken away, or it was run again: order is undone */
 };
 
@@ -89,7 +89,7 @@ const char *reference_effects(struct reference *reference, int scope, const stru
 			      const struct seen *seen);
 /* What is promised when some run by these terms, and some by those. */
 struct terms terms_weaker(const struct terms *some, const struct terms *others);
-/* Of 5: is this event accounted for by what the tables say? */
+/* Of 5: is this event accounted for in the tables? */
 bool reference_accounted(const struct terms *terms, const struct seen *seen);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All short sequences over a small move_table, depth first. Between two letters everybody is
- * stopped, as between two commands; so the files are the whole state, and are put back instead of
- * walking the same way again. What leads to a state that was seen with as many letters left is not
- * gone into once more. */
+/* All short sequences over a small move_table, depth first. Between two moves all parties are
+ * stopped, as between two commands; so the files are the whole state, and are restored instead of
+ * running the same moves again. A state that was seen with as many moves left is not explored once
+ * more. */
 #include "model/explore.h"
 
 #include "fault/failpoint.h"
@@ -91,7 +91,7 @@ struct walk {
 	} * seen;
 };
 
-/* Was it seen with as many letters left? From now on it is. */
+/* Was it seen with as many moves left? From now on it is. */
 static bool was_seen(struct walk *walk, uint64_t digest, int left)
 {
 	size_t at = digest & (SEEN_SIZE - 1);

@@ -119,7 +119,7 @@ static void discard_letter(struct world *world, const struct step *step)
 	    !world_open_operator_store(world))
 		return;
 	expect(world,
-	       semel_dead_letter_discard(world->operator_store, entry_id, "the model says so",
+	       semel_dead_letter_discard(world->operator_store, entry_id, "decided by the model",
 					 &world->error),
 	       "dlq discard");
 }
@@ -132,7 +132,7 @@ static bool is_chosen(const struct world *world, const struct step *step, int ev
 	       (aggregate == 0 || world->reference.events[event].aggregate == aggregate - 1);
 }
 
-/* To everybody, or to one scope; of all aggregates, or of one; all events, or the first. */
+/* To all scopes, or to one; of all aggregates, or of one; all events, or the first. */
 static semel_status send_again(struct world *world, const struct step *step, const char *scope,
 			       bool reprocess)
 {
@@ -211,7 +211,7 @@ static void prune(struct world *world, const struct step *step)
 	};
 	struct semel_retention_counts counts = { 0 };
 
-	/* A log that nobody has subscribed to is kept for nobody. */
+	/* A log without subscriptions is not kept for any consumer. */
 	if (step->c == 3 &&
 	    inspect_number(world, "SELECT count(*) FROM b.semel_subscription", 0, 0) == 2 * SCOPES)
 		plan.ages.outbox_ms = HOUR_MS;
@@ -258,7 +258,7 @@ static void lose(struct world *world, const struct step *step)
 				      : "DELETE FROM b.semel_log WHERE position = " NTH_LOGGED;
 	int64_t event = inspect_number(world, payload, step->b, 0);
 
-	world_close_all(world); /* nobody has it in hand */
+	world_close_all(world); /* no copy of it stays in flight */
 	if (inspect_execute(world, removal, step->b, 0) == 0)
 		return;
 	excuse(world, (int)event);
@@ -498,7 +498,7 @@ struct between {
 	bool done;
 };
 
-/* Nobody can do two things at once; all operators are different people. */
+/* No party can do two things at once; each operator is a party of its own: -1. */
 static int party_of(const struct step *step)
 {
 	if (step->action == STEP_RELAY)
@@ -514,7 +514,7 @@ static bool may_meet(const struct step *one, const struct step *other)
 	       (party_of(one) < 0 || party_of(one) != party_of(other));
 }
 
-static void come_between(void *user)
+static void run_in_between(void *user)
 {
 	struct between *between = user;
 	struct world *world = between->world;
@@ -543,7 +543,7 @@ int step_run(struct world *world, const struct step *steps, int count)
 	if (step->fault == FAULT_POINT)
 		disk_kill_at(step->at % SEMEL_FP_COUNT, 1);
 	if (step->fault == FAULT_MEANWHILE && count > 1 && may_meet(step, &steps[1])) {
-		disk_meanwhile(step->at % SEMEL_FP_COUNT, come_between, &between);
+		disk_meanwhile(step->at % SEMEL_FP_COUNT, run_in_between, &between);
 		world->outage = true; /* one may find the lock of the other */
 	}
 	act(world, step);
@@ -609,7 +609,7 @@ bool step_favour(const char *name)
 	return false;
 }
 
-/* One of the failpoints that the party can meet. */
+/* One of the failpoints that the party can hit. */
 static uint8_t draw_point(const struct step *step, unsigned bits)
 {
 	if (step->action == STEP_RELAY)

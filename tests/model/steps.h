@@ -36,7 +36,7 @@ enum fault {
 	FAULT_KILL,      /* before its commit but `at` */
 	FAULT_POINT,     /* killed at the failpoint `at` */
 	FAULT_OUTAGE,    /* as KILL, but it lives on, and the disk works again after the step */
-	FAULT_MEANWHILE, /* at the failpoint `at` it stands still, and the next step comes in
+	FAULT_MEANWHILE, /* at the failpoint `at` it is paused, and the next step comes in
 			    between */
 	FAULT_COUNT
 };
@@ -65,14 +65,14 @@ bool step_forbid(const char *name);
 bool step_favour(const char *name);
 /* For a program: a line of JSON. */
 void step_print_json(const struct step *step, FILE *out);
-/* As a person would do it. */
+/* As an operator would do it. */
 void step_print(const struct setting *setting, const struct step *step, FILE *out);
 
 /* ---- quiesce.c ---- */
 /* No more faults: relay and consumers run and time passes until nothing moves. */
 void quiesce(struct world *world);
-/* At rest: part 5 of the promise; then everything that waits for a person is decided, and 5 again.
- * discards: what is dead is discarded, else replayed with mended handlers. */
+/* At rest: part 5 of the promise; then everything that waits for an operator is decided, and 5
+ * again. discards: what is dead is discarded, else replayed with mended handlers. */
 void quiesce_and_judge(struct world *world, bool discards);
 
 #endif

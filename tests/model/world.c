@@ -107,7 +107,7 @@ static bool apply(semel_context *context, const char *scope, int event)
 	return done;
 }
 
-/* A ghost's run is nobody's: nothing of it lasts. */
+/* A run of a killed party does not count: nothing of it lasts. */
 static semel_verdict handle(const semel_event *event, semel_context *context, void *user)
 {
 	const struct reader *reader = user;
@@ -177,12 +177,12 @@ bool world_relay_turn(struct world *world, bool *busy_out)
 	if (!world->relay &&
 	    semel_relay_open_in(disk_env(), &options, &world->relay, &world->error) != SEMEL_OK)
 		return false;
-	disk_clock_ms += 2; /* it looks for rows once in a while */
+	disk_clock_ms += 2; /* it polls for rows now and then */
 	return semel_relay_step(world->relay, busy_out, &pause_ms, &world->error) == SEMEL_OK &&
 	       pause_ms == 0;
 }
 
-/* --from speaks of a subscription that is made. */
+/* --from applies to a new subscription. */
 static bool is_subscribed(struct world *world, int scope)
 {
 	char sql[192];
@@ -308,7 +308,7 @@ static bool read_whole(const char *path, char **bytes_out, size_t *size_out)
 	*bytes_out = NULL;
 	*size_out = 0;
 	if (fd < 0)
-		return true; /* a log that nobody has written */
+		return true; /* a log that was never written */
 	bool read_all = fstat(fd, &facts) == 0;
 	if (read_all && facts.st_size > 0) {
 		*size_out = (size_t)facts.st_size;

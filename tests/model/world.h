@@ -13,7 +13,7 @@
 
 enum { CONSUMERS = 2, FILES = 4, AGGREGATES = 3, REPLAYS = 8, TUNINGS = 4 };
 
-/* What the handlers say of an event, at every run, until the test changes it. */
+/* The verdict of the handlers on an event, at every run, until the test changes it. */
 enum behaviour { BEHAVIOUR_GOOD, BEHAVIOUR_BAD, BEHAVIOUR_LATER, BEHAVIOURS };
 
 /* How a subscription is run. */
@@ -80,14 +80,14 @@ struct world {
 	semel_relay *relay;
 	semel_consumer *consumers[SCOPES][CONSUMERS];
 	struct reader readers[SCOPES];
-	sqlite3 *inspector;        /* a stranger's, attached to both files */
+	sqlite3 *inspector;        /* a connection of its own, to both files */
 	sqlite3_stmt *queries[16]; /* of inspect.c */
-	int64_t version;           /* of the store, when it was looked at last */
+	int64_t version;           /* of the store, when it was read last */
 	struct saved fresh;        /* as it was made */
 	struct saved kept;         /* by the step save */
 	struct reference reference;
 	enum behaviour behaviours[EVENTS_MAX];
-	bool lossy; /* copies were taken away, a file was put back: what is missing must be told */
+	bool lossy; /* copies were removed, a file was restored: what is missing must be reported */
 	bool paused[SCOPES];
 	char won[SCOPES][EVENTS_MAX][REPLAYS][40]; /* whose replay of this number was accepted */
 	bool outage; /* the party at work lives on when its writes fail */
@@ -111,7 +111,7 @@ void world_break(struct world *world, const char *broken, const char *format, ..
 bool world_open_operator_store(struct world *world);
 bool world_relay_turn(struct world *world, bool *busy_out);
 bool world_consumer_turn(struct world *world, int scope, int which, bool *busy_out);
-/* Closes everybody, each of whom lives. */
+/* Closes all parties; none of them was killed. */
 void world_close_all(struct world *world);
 /* The one at work is dead: what is left of it goes. */
 void world_drop_operator_store(struct world *world);
@@ -125,16 +125,16 @@ void world_set_relay_options(struct world *world, const struct relay_options *re
 /* The topics, in the order in which they are read. */
 extern const char *const world_topics[];
 
-/* Files. which: bit 0 the store, bit 1 the broker; load closes everybody first. */
+/* Files. which: bit 0 the store, bit 1 the broker; load closes all parties first. */
 bool world_save(struct world *world, struct saved *saved);
 void world_load(struct world *world, const struct saved *saved, int which);
 /* All of it, clock and reference too, as if nothing had happened since. */
 void world_return(struct world *world, const struct saved *saved);
 void saved_free(struct saved *saved);
 
-/* ---- inspect.c: what a stranger sees in the tables ---- */
+/* ---- inspect.c: the tables, read without the library ---- */
 void inspect_close(struct world *world);
-/* Has anybody written to the store since it was asked last? */
+/* Has the store changed since the last call? */
 bool inspect_changed(struct world *world);
 struct seen inspect_event(struct world *world, int scope, int event);
 void inspect_all(struct world *world, int scope, struct seen seen[EVENTS_MAX]);
@@ -150,7 +150,7 @@ int inspect_waiting(struct world *world, int scope, int event);
 bool inspect_held(struct world *world, int scope, int event);
 /* Does a pending dead letter hold the whole topic? */
 bool inspect_blocked(struct world *world, int scope);
-/* Statements on both files, by a stranger's hand; how many rows were changed. */
+/* Runs a statement on both files, without the library; how many rows were changed. */
 int inspect_execute(struct world *world, const char *sql, int64_t first, int64_t second);
 int64_t inspect_number(struct world *world, const char *sql, int64_t first, int64_t second);
 /* The whole state, without what differs between equals: times, ids. */

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The brokers of the mixes. A test gets one of its own: a file, or a corner of the server of the run that
-nobody else uses. Each says how the program finds it and what it was ever given:
+"""The brokers of the mixes. A test gets one of its own: a file, or a part of the server of the run that
+no other test uses. Each has its URL for the program, and every event that was ever published to it:
 
     url           for SEMEL_BROKER
-    retains     whether who subscribes late gets what was published before
+    retains       whether a late subscriber gets what was published before
     overlaps      whether events are confirmed while later ones are being sent
     witness()     before anything is published to the topic
     log()         whatever arrived since: (id, aggregate id, payload), repeats too
     things()      names of what was made there
     consumers()   how many there are of the scope
-    expire_consumers()     takes a consumer that is silent for dead, where time alone does not do it soon
+    expire_consumers()     disconnects consumers that do not respond, where their time-out is too long for a test
     close()       it is gone
 
 A new one is a class here, a line in BROKERS, and its starter in servers.py."""
@@ -26,7 +26,7 @@ def fresh_name(word, joint="-"):
 
 
 def servers():
-    """Those of the run above us."""
+    """Those of the enclosing run."""
     from servers import Attached
 
     if not hasattr(servers, "attached"):
@@ -125,7 +125,7 @@ class VirtualHost:
         return servers().administrator.consumers(self.name, f"{scope}.{topic}")
 
     def expire_consumers(self):
-        """As when its heartbeats stay away, which takes longer than a test should."""
+        """As after missed heartbeats, which would take too long for a test."""
         servers().administrator.close_connections(self.name)
 
     def close(self):
@@ -147,7 +147,7 @@ class Streams(VirtualHost):
         return self.connection.channel()
 
     def consumers(self, scope, topic):
-        """A stream does not tell who reads it; the node counts them. Who stands by reads nothing, but is connected."""
+        """A stream does not report its readers; the node counts them. A standby reads nothing, but is connected."""
         administrator = servers().administrator
         return administrator.readers(self.name, f"{scope}.{topic}") and administrator.connections(self.name).count("<")
 
@@ -160,7 +160,7 @@ def kafka(_folder):
 
 
 def kafka_mock(_folder):
-    """The same at one that is only played."""
+    """The same at the mock cluster."""
     from kafka_space import Lasting
 
     return Lasting(servers().kafka_address(), fresh_name("test"))

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small HTTP server whose answers a test writes down beforehand."""
+"""A small HTTP server whose answers a test defines beforehand."""
 import http.server
 import threading
 
 
 class Endpoint:
     """Answers each request with the next of the given answers (status, headers), the last of them
-    for ever; keeps what it was asked. hangs(body): true as long as such a request gets no answer."""
+    for ever; records the requests. hangs(body): true as long as such a request gets no answer."""
 
     def __init__(self, *answers, port=0, hangs=lambda body: False):
         self.answers, self.requests, self.hangs = list(answers) or [(204, {})], [], hangs

@@ -25,12 +25,12 @@ def page(name):
 
 
 class Reader:
-    """What a page said, and what happened when it was followed: said[n] is what the nth sh block printed."""
+    """A page and the result of running its blocks: printed[n] is the output of the nth sh block."""
 
     strict = True  # a command that fails ends the page
 
     def __init__(self, folder, environment=None):
-        self.folder, self.commands, self.expected, self.said = folder, [], [], []
+        self.folder, self.commands, self.expected, self.printed = folder, [], [], []
         mine = {key: value for key, value in os.environ.items() if not key.startswith("SEMEL_")}
         (folder / "bin").mkdir()
         (folder / "bin" / "semel").symlink_to(PROGRAM)
@@ -58,11 +58,11 @@ class Reader:
             start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         ) as shell:
             output, errors = shell.communicate(timeout=600)
-        self.said = re.split(MARK.format(r"\d+") + r"\n", output)[1:]
+        self.printed = re.split(MARK.format(r"\d+") + r"\n", output)[1:]
         self.check(shell.returncode, output, errors)
 
     def check(self, code, output, errors):
-        stopped_in = self.commands[len(self.said) - 1] if self.said else ""
+        stopped_in = self.commands[len(self.printed) - 1] if self.printed else ""
         assert code == 0, f"{stopped_in}\nended with {code}\n{output}{errors}"
 
     def rows(self, statement, database="semel.db"):
@@ -72,13 +72,13 @@ class Reader:
         finally:
             connection.close()
 
-    def surprises(self):
-        """Blocks that did not print what the page says they print."""
+    def mismatches(self):
+        """Blocks that did not print what the page has as their output."""
         found = []
-        for command, expected, said in zip(self.commands, self.expected, self.said):
+        for command, expected, printed in zip(self.commands, self.expected, self.printed):
             pattern = ".*".join(re.escape(part) for part in expected.split("…"))
-            if expected and not re.search("^" + pattern, said, re.MULTILINE):
-                found.append(f"{command}should have printed\n{expected}but printed\n{said}")
+            if expected and not re.search("^" + pattern, printed, re.MULTILINE):
+                found.append(f"{command}should have printed\n{expected}but printed\n{printed}")
         return found
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""librdkafka's mock cluster: a Kafka that needs no Java, and that errs on command. In this process for tests that
-command it; in one of its own for the suites of the mixes, where no real one can be had. What it cannot do
+"""librdkafka's mock cluster: a Kafka that needs no Java, and that returns errors on request. In this process for tests that
+request them; in one of its own for the suites of the mixes, where no real Kafka is available. What it cannot do
 (declare and delete topics, list groups, remember after its end) is for the real one.
 
     kafka_mock.py FILE      runs one, writes its address to the file, and stays"""
@@ -13,7 +13,7 @@ from pathlib import Path
 from sandbox import wait_until
 
 PRODUCE, FETCH, METADATA, OFFSET_COMMIT, JOIN, HEARTBEAT, PRODUCER_ID = 0, 1, 3, 8, 11, 12, 22
-# Errors as a broker says them.
+# Error codes of Kafka's protocol.
 NOT_LEADER, TOO_LARGE, TOPIC_UNAUTHORIZED, NOT_ENOUGH_REPLICAS, OUT_OF_ORDER, UNKNOWN_PRODUCER = 6, 10, 29, 19, 45, 59
 REBALANCING, NOT_COORDINATOR, UNKNOWN_MEMBER = 27, 16, 25
 
@@ -62,18 +62,18 @@ class MockKafka:
     def create(self, topic, partitions=4):
         self.lib.rd_kafka_mock_topic_create(self.cluster, topic.encode(), partitions, self.brokers)
 
-    def err(self, request, *errors):
-        """The next requests of this kind are answered so."""
+    def push_errors(self, request, *errors):
+        """The next requests of this kind are answered with these."""
         codes = (ctypes.c_int * len(errors))(*errors)
         self.lib.rd_kafka_mock_push_request_errors_array(self.cluster, request, len(errors), codes)
 
-    def err_no_more(self, request):
+    def clear_errors(self, request):
         self.lib.rd_kafka_mock_clear_request_errors(self.cluster, request)
 
     def refuse(self, topic, error):
         self.lib.rd_kafka_mock_topic_set_error(self.cluster, topic.encode(), error)
 
-    def lead(self, topic, partition, broker):
+    def set_leader(self, topic, partition, broker):
         self.lib.rd_kafka_mock_partition_set_leader(self.cluster, topic.encode(), partition, broker)
 
     @contextlib.contextmanager
@@ -85,7 +85,7 @@ class MockKafka:
             self.lib.rd_kafka_mock_broker_set_up(self.cluster, broker)
 
     def delay(self, milliseconds, broker=1):
-        """Every answer comes so late."""
+        """Delays every answer."""
         self.lib.rd_kafka_mock_broker_set_rtt(self.cluster, broker, milliseconds)
 
     def close(self):
@@ -94,18 +94,18 @@ class MockKafka:
 
 
 class MockServer:
-    """One that many processes talk to, in the place of a kafka_server.Kafka."""
+    """A mock cluster for several processes, in the place of a kafka_server.Kafka."""
 
     def __init__(self, sandbox):
-        library()  # else there is nothing to run
+        library()  # fails where it is not installed
         self.sandbox, self.child = sandbox, None
-        self.room, self.log = sandbox.room("kafka-mock"), sandbox.folder / "kafka-mock.log"
-        self.address = self.room / "address"
+        self.folder, self.log = sandbox.make_folder("kafka-mock"), sandbox.folder / "kafka-mock.log"
+        self.address = self.folder / "address"
         sandbox.keep(self)
 
     def start(self, wait=True):
         words = [sys.executable, "-B", __file__, self.address]
-        self.child = self.sandbox.start(words, None, self.log, cwd=self.room)
+        self.child = self.sandbox.start(words, None, self.log, cwd=self.folder)
         if wait:
             self.wait()
         return self

@@ -1,6 +1,6 @@
 #!/usr/bin/python3 -B
 # SPDX-License-Identifier: Apache-2.0
-"""Kafka nodes of the test's own (KRaft): one, or three that know each other, on loopback. Kafka is
+"""Kafka nodes of the test's own (KRaft): one, or a cluster of three, on loopback. Kafka is
 no package of Debian: its jars come from Maven Central, once, into a folder of the user's cache, and
 are compared with kafka_jars.sha256 each time they are used.
 
@@ -33,14 +33,14 @@ PROJECT = f"""\
   </dependencies>
 </project>
 """
-# Small and quick to start: a test's server does not live long enough for the second compiler.
+# Small and quick to start: a test's server does not run long enough for the second compiler.
 HALF_COMPILED = "-XX:TieredStopAtLevel=1"
 MACHINE = ("-Xmx384m", "-XX:+UseSerialGC", HALF_COMPILED, "-Xshare:auto", "-XX:-UsePerfData",
            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true")
 # Of the users the first may do everything, the second nothing, the third what a test allows it.
 ADMINISTRATOR, USER, WRITER, PASSWORD = "administrator", "careful", "writer", "a-secret-of-the-tests"
-# What is declared is declared by us: the server makes no topic by itself. Who comes by the plain
-# listener may do everything, who comes by the secure one what an access rule allows.
+# The server creates no topic by itself. Clients of the plain listener may do everything, those of the
+# secure one what an access rule allows.
 SETTINGS = {
     "process.roles": "broker,controller", "controller.listener.names": "CONTROLLER", "inter.broker.listener.name": "PLAIN",
     "listener.security.protocol.map": "PLAIN:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL",
@@ -58,8 +58,8 @@ SETTINGS = {
 
 
 def cache():
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "semel-test"
+    folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(folder) / "semel-test"
 
 
 def listed():
@@ -69,13 +69,13 @@ def listed():
 
 
 def faults(folder):
-    """What is not as the list says."""
+    """Jars that differ from the list, are missing or are not in it."""
     there = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.jar")}
     return sorted(name for name, _ in set(listed().items()) ^ set(there.items()))
 
 
 def jars():
-    """The folder with them; they are fetched when they are not there. SEMEL_TEST_NO_JARS=1: as if they could not be had."""
+    """The folder with them; they are fetched when they are not there. SEMEL_TEST_NO_JARS=1: as if they were not available."""
     if os.environ.get("SEMEL_TEST_NO_JARS"):
         raise Missing("Kafka's jars are not to be had (SEMEL_TEST_NO_JARS)")
     if not shutil.which("java"):
@@ -90,7 +90,7 @@ def jars():
 
 
 def fetch(folder):
-    """With Maven, which knows the user's mirrors; in strict mode it compares the registry's own sums."""
+    """With Maven, which uses the user's mirrors; in strict mode it compares the registry's own sums."""
     if not shutil.which("mvn"):
         raise Missing("Maven is not installed (Debian: maven), and Kafka's jars are not there yet")
     with tempfile.TemporaryDirectory(dir=cache()) as name:
@@ -103,8 +103,8 @@ def fetch(folder):
         except subprocess.TimeoutExpired as late:
             raise Missing("Kafka's jars could not be fetched: Maven did not end in 10 minutes") from late
         if done.returncode != 0:
-            said = [line for line in done.stdout.splitlines() if "ERROR" in line] or ["it said nothing"]
-            raise Missing(f"Kafka's jars could not be fetched: {said[0]}")
+            errors = [line for line in done.stdout.splitlines() if "ERROR" in line] or ["Maven printed no error"]
+            raise Missing(f"Kafka's jars could not be fetched: {errors[0]}")
         wrong = faults(address / "jars")
         if wrong:
             raise Missing(f"Kafka's jars are not those of {LIST.name}: {', '.join(wrong)}")
@@ -125,7 +125,7 @@ class Kafka(Process):
     def __init__(self, sandbox, number=1, certificates=None, settings=None):
         self.sandbox, self.number, self.jars = sandbox, number, jars()
         self.port, self.secure_port, self.controller_port = free_port(), free_port(), free_port()
-        self.room, self.log = sandbox.room(f"kafka-{self.port}"), sandbox.folder / f"kafka-{self.port}.log"
+        self.folder, self.log = sandbox.make_folder(f"kafka-{self.port}"), sandbox.folder / f"kafka-{self.port}.log"
         self.certificates, self.more, self.child = certificates, settings or {}, None
         sandbox.keep(self)
 
@@ -135,7 +135,7 @@ class Kafka(Process):
     def url(self):
         return f"kafka://{self.bootstrap()}"
 
-    def vote(self):
+    def voter(self):
         return f"{self.number}@127.0.0.1:{self.controller_port}"
 
     # ---- settings ----------------------------------------------------------------------------------
@@ -147,8 +147,8 @@ class Kafka(Process):
         listeners = {"PLAIN": f"127.0.0.1:{self.port}", "CONTROLLER": f"127.0.0.1:{self.controller_port}"}
         advertised = {"PLAIN": listeners["PLAIN"]}
         settings = {
-            **SETTINGS, "node.id": self.number, "log.dirs": self.room / "data",
-            "controller.quorum.voters": ",".join(node.vote() for node in nodes),
+            **SETTINGS, "node.id": self.number, "log.dirs": self.folder / "data",
+            "controller.quorum.voters": ",".join(node.voter() for node in nodes),
             "default.replication.factor": copies, "offsets.topic.replication.factor": copies,
             "transaction.state.log.replication.factor": copies,
             "min.insync.replicas": len(nodes) // 2 + 1, "transaction.state.log.min.isr": len(nodes) // 2 + 1,
@@ -160,33 +160,33 @@ class Kafka(Process):
         settings["listeners"] = ",".join(f"{name}://{address}" for name, address in listeners.items())
         settings["advertised.listeners"] = ",".join(f"{name}://{address}" for name, address in advertised.items())
         text = "".join(f"{key}={value}\n" for key, value in {**settings, **self.more}.items())
-        (self.room / "server.properties").write_text(text, encoding="utf-8")
-        self.tool("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", self.room / "server.properties")
+        (self.folder / "server.properties").write_text(text, encoding="utf-8")
+        self.tool("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", self.folder / "server.properties")
         return self
 
     def secure(self):
-        both = self.room / "server.pem"
+        both = self.folder / "server.pem"
         both.write_text(self.certificates.key.read_text() + self.certificates.certificate.read_text())
         users = " ".join(f'user_{name}="{PASSWORD}"' for name in (ADMINISTRATOR, USER, WRITER))
         login = f"org.apache.kafka.common.security.plain.PlainLoginModule required {users};"
         return {"ssl.keystore.type": "PEM", "ssl.keystore.location": both,
                 "listener.name.secure.plain.sasl.jaas.config": login}
 
-    # ---- life --------------------------------------------------------------------------------------
+    # ---- start and stop --------------------------------------------------------------------------------------
 
     def java(self, *words):
         """SEMEL_TEST_JAVA=full: with both compilers, for measuring."""
         full = os.environ.get("SEMEL_TEST_JAVA") == "full"
         machine = [word for word in MACHINE if not (full and word == HALF_COMPILED)]
-        return ["java", *machine, f"-Djava.io.tmpdir={self.room}", "-cp", f"{self.jars}/*", *words]
+        return ["java", *machine, f"-Djava.io.tmpdir={self.folder}", "-cp", f"{self.jars}/*", *words]
 
     def tool(self, *words):
         """One of Kafka's own tools, to its end."""
-        return self.sandbox.run(self.java(*words), None, cwd=self.room)
+        return self.sandbox.run(self.java(*words), None, cwd=self.folder)
 
     def start(self, wait=True):
-        words = self.java("kafka.Kafka", self.room / "server.properties")
-        self.child = self.sandbox.start(words, None, self.log, cwd=self.room)
+        words = self.java("kafka.Kafka", self.folder / "server.properties")
+        self.child = self.sandbox.start(words, None, self.log, cwd=self.folder)
         if wait:
             self.wait()
         return self
@@ -195,25 +195,25 @@ class Kafka(Process):
         wait_until(self.answers, START_S, f"Kafka {self.number} answers")
 
     def answers(self):
-        """The port is open before the node may be asked; only an answer counts."""
+        """The port is open before the node answers requests; only an answer counts."""
         if self.child.poll() is not None:
             raise RuntimeError(f"Kafka ended with {self.child.returncode}\n{self.log.read_text()[-3000:]}")
-        return listens(self.port) and self.administrator(5).knows(self.number)
+        return listens(self.port) and self.administrator(5).has_broker(self.number)
 
-    def administrator(self, patience_s=60):
-        return Administrator(self.bootstrap(), patience_s)
+    def administrator(self, timeout_s=60):
+        return Administrator(self.bootstrap(), timeout_s)
 
     def endpoints(self):
-        """What another process needs to know of it."""
+        """What another process needs to connect."""
         return {"port": self.port, "secure_port": self.secure_port, "jars": str(self.jars)}
 
 
-def one(sandbox, certificates=None, settings=None):
+def single_node(sandbox, certificates=None, settings=None):
     return Kafka(sandbox, certificates=certificates, settings=settings).configure(cluster_id())
 
 
 def cluster(sandbox, size=3, settings=None):
-    """Nodes that know each other; a write needs most of them."""
+    """A write needs a majority of its nodes."""
     nodes = [Kafka(sandbox, number, settings=settings) for number in range(1, size + 1)]
     identity = cluster_id()
     for node in nodes:
@@ -228,19 +228,19 @@ def cluster(sandbox, size=3, settings=None):
 
 
 class Administrator:
-    def __init__(self, bootstrap, patience_s=60):
+    def __init__(self, bootstrap, timeout_s=60):
         from confluent_kafka.admin import AdminClient
 
-        self.bootstrap, self.patience_s = bootstrap, patience_s
+        self.bootstrap, self.timeout_s = bootstrap, timeout_s
         self.client = AdminClient({"bootstrap.servers": bootstrap, "log_level": "0", "socket.timeout.ms": 30000})
 
     def metadata(self, topic=None):
-        return self.client.list_topics(topic, timeout=self.patience_s)
+        return self.client.list_topics(topic, timeout=self.timeout_s)
 
     def brokers(self):
         return self.metadata().brokers
 
-    def knows(self, number):
+    def has_broker(self, number):
         from confluent_kafka import KafkaException
 
         try:
@@ -268,24 +268,24 @@ class Administrator:
         return there and len(there.partitions) == partitions and all(p.leader >= 0 for p in there.partitions.values())
 
     def await_node(self):
-        """Until the only node acts by all that was decided so far. Who is answered that a topic is deleted, made or set otherwise
-        has the controller's word; a busy node goes by the old one for a moment, and takes records for a log that is about to
-        be removed. It takes the decisions one after the other: when it shows a topic that was made after them, it has begun
-        with the last of them, and at the next topic it has ended."""
+        """Until the only node has applied all changes so far. That a topic was deleted, created or altered is confirmed by the
+        controller; a busy node applies it a moment later, and meanwhile accepts records for a log that is about to be
+        removed. It applies changes one by one: when it shows a topic that was created after them, it has begun with the
+        last of them, and when it shows the next topic it has finished."""
         for _ in range(2):
             name = f"barrier-{uuid.uuid4()}"
             self.create(name, 1)
             self.delete(name)
 
     def delete(self, *topics):
-        """What is gone already is no trouble: a node hears a moment late of what was deleted."""
+        """A topic that is deleted already is no error: a node learns a moment late of a deletion."""
         from confluent_kafka import KafkaError, KafkaException
 
         for done in self.client.delete_topics(list(topics), operation_timeout=30).values():
             try:
                 done.result(60)
-            except KafkaException as trouble:
-                if trouble.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise
 
 

@@ -46,7 +46,7 @@ class Space:
         return {name.removeprefix(self.prefix) for name in self.administrator.topics() if name.startswith(self.prefix)}
 
     def allow(self, user, name, jars):
-        """To write there. By Kafka's own tool: the library of the tests knows no access rules."""
+        """To write there. By Kafka's own tool: the library of the tests has no call for access rules."""
         words = ["java", "-Xmx128m", "-cp", f"{jars}/*", "kafka.admin.AclCommand", "--bootstrap-server", self.address, "--add",
                  "--allow-principal", f"User:{user}", "--producer", "--topic", self.topic(name)]
         subprocess.run(words, check=True, capture_output=True, timeout=60)
@@ -57,7 +57,7 @@ class Space:
         return Producer({"bootstrap.servers": self.address, "acks": "all", **QUIET, **dotted(settings)})
 
     def produce(self, name, value=b"{}", key=None, headers=(), producer=None, **more):
-        """One record, which has arrived when this returns; gives back (partition, offset)."""
+        """One record, which has arrived when this returns; returns (partition, offset)."""
         arrived = []
 
         def report(error, record):
@@ -84,8 +84,8 @@ class Space:
     # ---- groups ----------------------------------------------------------------------------------
 
     def delete_group(self, scope):
-        """As an administrator does. In Kafka's own words: the library of the tests has none for it. The only node
-        coordinates every group."""
+        """As an administrator does. By a request of Kafka's protocol: the library of the tests has no call for it. The
+        only node coordinates every group."""
         name = (self.prefix + scope).encode()
         body = struct.pack(">hhi", 42, 0, 1) + string(b"test") + struct.pack(">i", 1) + string(name)
         host, _, port = self.address.rpartition(":")
@@ -113,18 +113,18 @@ class Space:
         return self.topics() | {name.removeprefix(self.prefix) for name in groups if name.startswith(self.prefix)}
 
     def consumers(self, scope, _topic):
-        """Members of the group, once it has shared the partitions out. A coordinator that has only just come to its
-        office does not know yet."""
+        """Members of the group, once the partitions are assigned. A coordinator that was elected just now does not
+        have them yet."""
         try:
             found = self.administrator.client.list_groups(self.prefix + scope, timeout=60)
-        except KafkaException as trouble:
-            if trouble.args[0].code() not in NOT_YET:
+        except KafkaException as error:
+            if error.args[0].code() not in NOT_YET:
                 raise
             return 0
         return sum(len(group.members) for group in found if group.state == "Stable")
 
     def expire_consumers(self):
-        """Kafka hears the client's own thread, so who is silent here is alive there; partitions move all the same."""
+        """Nothing to do: the client's own thread still sends heartbeats, and partitions are reassigned all the same."""
 
     def close(self):
         mine = [self.topic(name) for name in self.topics()]

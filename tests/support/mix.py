@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which store and which broker a test runs on. SEMEL_TEST_MIX names them: STORE[-SOURCE]+BROKER, such as
 sqlite+local (the default), postgres+rabbitmq, postgres-cdc+rabbitmq. A test gets a database and a broker of its
-own, and says things once, in SQL that both stores understand; the few words that differ are here."""
+own, and is written once, in SQL that both stores accept; the few differences are here."""
 import hashlib
 import json
 import os
@@ -16,7 +16,7 @@ NAME = os.environ.get("SEMEL_TEST_MIX", "sqlite+local")
 
 
 def parts_of(name):
-    """Its store, how the relay learns of rows there, and its broker."""
+    """Its store, the relay's source there, and its broker."""
     store, _, broker = name.partition("+")
     store, _, source = store.partition("-")
     return store, source or "poll", broker
@@ -129,7 +129,7 @@ def row_order(database):
 
 
 def is_idle(database):
-    """Is nobody in a transaction on a server? (Whether a file is free is asked otherwise.) The reader of a slot is in none."""
+    """Is no client in a transaction on the server? (For files: program.is_free.) The reader of a slot is in none."""
     busy = """SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle'
         AND backend_type = 'client backend'"""
     return not isinstance(database, Database) or not ask(database, busy)
@@ -143,7 +143,7 @@ def ask(database, statement, *parameters):
         connection.close()
 
 
-# ---- the words that differ ------------------------------------------------------------------------
+# ---- what differs ------------------------------------------------------------------------
 
 # A column that counts the rows in the order of their insertion, and one to add where SQLite has its own.
 SERIAL = "BIGSERIAL PRIMARY KEY" if STORE == "postgres" else "INTEGER PRIMARY KEY"
@@ -151,13 +151,13 @@ PLACE = f", place {SERIAL}" if STORE == "postgres" else ""
 
 
 def fail_when(condition):
-    """An error that may pass: no fault of the values."""
+    """A transient error: not caused by the values."""
     return f"SELECT fail_when({condition})" if STORE == "postgres" else f"SELECT json(iif({condition}, '{{', '{{}}'))"
 
 
 FAILURE = "it is too early" if STORE == "postgres" else "malformed JSON"
 
-# The first time that an event is seen which says "flaky".
+# Fails the first attempt of an event whose payload has "flaky".
 FAIL_FIRST = fail_when(f":attempt = 1 AND json_extract(:payload, '$.flaky'){' = %r' % 'true' if STORE == 'postgres' else ''}")
 # An expression that is an error when the word is no number.
 NUMBER_OF_WORD = "json_set(:payload, '$.number', " + (
@@ -179,14 +179,14 @@ CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
 
 
 def refuse_when(condition, reason, name="poison", table="effect"):
-    """A trigger: rows of which the condition is true are refused, and that is their own fault."""
+    """A trigger: rows of which the condition is true are refused with an error that another attempt would not help."""
     head = f"CREATE TRIGGER {name} BEFORE INSERT ON {table}"
     if STORE == "postgres":
         return f"{head} FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION refuse('{reason}')"
     return f"{head} WHEN {condition} BEGIN SELECT RAISE(ABORT, '{reason}'); END"
 
 
-def refuse_no_more(name="poison", table="effect"):
+def stop_refusing(name="poison", table="effect"):
     return f"DROP TRIGGER {name} ON {table}" if STORE == "postgres" else f"DROP TRIGGER {name}"
 
 
@@ -199,7 +199,7 @@ def shifted(column, kind="moment"):
 
 
 def refusals():
-    """What a store says to a row that it does not take."""
+    """The exceptions with which a store refuses a row."""
     if STORE == "sqlite":
         return (sqlite3.IntegrityError,)
     import psycopg2
@@ -216,7 +216,7 @@ def has_table(database, name):
     return ask(database, "SELECT count(*) FROM sqlite_schema WHERE name = ?", name) == [(1,)]
 
 
-# ---- the places -----------------------------------------------------------------------------------
+# ---- store and broker of a test -----------------------------------------------------------------------------------
 
 
 class Backend:
@@ -236,7 +236,7 @@ class Backend:
             return self.folder / f"{name}.db"
         unique = fresh_name(name, "_")
         copied = f" TEMPLATE {template} STRATEGY = FILE_COPY" if template else ""  # with no WAL that each slot's reader has to read
-        alone(f"CREATE DATABASE {unique}{copied}")
+        run_autocommit(f"CREATE DATABASE {unique}{copied}")
         made = Database(servers().postgres_url(unique))
         self.made.append(Dropped(unique))
         if not template:
@@ -261,7 +261,7 @@ class Backend:
         return variables
 
     def words(self, words):
-        """The relay of a change stream is told so, and has a slot of the test's own, which `init` makes."""
+        """With the source and a slot of the test's own for a relay on the change stream; `init` creates the slot."""
         if SOURCE == "poll" or not {"--source", "--slot", "--store"}.isdisjoint(words):
             return words
         slot = ("--slot", self.store.rpartition("/")[2].partition("?")[0])
@@ -281,7 +281,7 @@ def run_script(database, text):
 
 def database_with_tables(program, made={}):  # noqa: B006: one for the process, on purpose
     """The name of a PostgreSQL database that `init` of this program has made, to copy it: a tenth of the work of making the
-    tables again. The first who asks on a server makes it; the others wait for that."""
+    tables again. The first process that needs it on a server creates it; the others wait for that."""
     import psycopg2
 
     name = "semel_tables_" + hashlib.sha256(str(program).encode()).hexdigest()[:12]
@@ -321,17 +321,17 @@ class Dropped:
         wait_until(self.is_gone, 60, f"the end of {self.name}")
 
     def is_gone(self):
-        """The reader of a slot that was killed is one to the server for a moment more, and in the way."""
+        """A slot's reader that was killed stays connected for a moment, and then the database cannot be dropped."""
         import psycopg2
 
         try:
-            alone(f"DROP DATABASE IF EXISTS {self.name} WITH (FORCE)")
+            run_autocommit(f"DROP DATABASE IF EXISTS {self.name} WITH (FORCE)")
             return True
         except psycopg2.errors.ObjectInUse:
             return False
 
 
-def alone(statement):
+def run_autocommit(statement):
     """Outside of any transaction, in the server's own database."""
     import psycopg2
 

@@ -13,17 +13,17 @@ class PgBouncer:
         """address: host and port of the server."""
         if not SERVER.exists():
             raise Missing("PgBouncer is not installed")
-        self.room, self.port, self.child = sandbox.room("pgbouncer", "postgres"), free_port(), None
+        self.folder, self.port, self.child = sandbox.make_folder("pgbouncer", "postgres"), free_port(), None
         host, _, port = address.partition(":")
         names = [f"{mode} = host={host} port={port} dbname={database} user={user} pool_mode={mode}" for mode in MODES]
-        (self.room / "settings.ini").write_text("\n".join([
+        (self.folder / "settings.ini").write_text("\n".join([
             "[databases]", *names, "[pgbouncer]", "listen_addr = 127.0.0.1", f"listen_port = {self.port}",
             "auth_type = any", "unix_socket_dir =", ""]))
         self.sandbox, self.log = sandbox, sandbox.folder / "pgbouncer.log"
         sandbox.keep(self)
 
     def start(self):
-        self.child = self.sandbox.start([SERVER, self.room / "settings.ini"], "postgres", self.log, cwd=self.room)
+        self.child = self.sandbox.start([SERVER, self.folder / "settings.ini"], "postgres", self.log, cwd=self.folder)
         wait_until(self.answers, 60, "PgBouncer answers")
         return self
 

@@ -5,7 +5,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from sandbox import START_S, Missing, alive, family, free_port, hold, identity, kill_all, listens, wait_until
+from sandbox import START_S, Missing, alive, free_port, identity, kill_all, listens, process_tree, suspend, wait_until
 
 BINARIES = "/usr/lib/postgresql/*/bin/postgres"
 USER, DATABASE, PASSWORD = "semel", "semel", "a secret of the tests"
@@ -15,7 +15,7 @@ SETTINGS = {
     "autovacuum_naptime": "5s", "log_min_messages": "warning", "max_prepared_transactions": "10",
     "wal_receiver_status_interval": "1s", "hot_standby_feedback": "on",
 }
-# Members of `careful` need their password, over TLS or not; everybody else is let in.
+# Members of `careful` need their password, over TLS or not; all other users need none.
 ACCESS = """\
 local all all trust
 host all +careful 127.0.0.1/32 scram-sha-256
@@ -34,31 +34,31 @@ def binaries():
 class Postgres:
     def __init__(self, sandbox, name="postgres", certificates=None, settings=None):
         self.sandbox, self.name, self.bin = sandbox, name, binaries()
-        self.room = sandbox.room(name, "postgres")
-        self.data, self.log = self.room / "data", sandbox.folder / f"{name}.log"
+        self.folder = sandbox.make_folder(name, "postgres")
+        self.data, self.log = self.folder / "data", sandbox.folder / f"{name}.log"
         self.port, self.child = free_port(), None
-        self.settings = {**SETTINGS, "unix_socket_directories": str(self.room), **(settings or {})}
+        self.settings = {**SETTINGS, "unix_socket_directories": str(self.folder), **(settings or {})}
         if certificates:
             self.settings.update(ssl="on", **self.own(certificates))
         sandbox.keep(self)
 
     def own(self, certificates):
-        """The server insists on a key that is its own."""
+        """The server requires that it owns its key file."""
         who = identity("postgres")
         for source in (certificates.certificate, certificates.key):
-            target = self.room / source.name
+            target = self.folder / source.name
             target.write_bytes(source.read_bytes())
             target.chmod(0o600)
             if who:
                 os.chown(target, who["user"], who["group"])
-        return {"ssl_cert_file": str(self.room / certificates.certificate.name),
-                "ssl_key_file": str(self.room / certificates.key.name)}
+        return {"ssl_cert_file": str(self.folder / certificates.certificate.name),
+                "ssl_key_file": str(self.folder / certificates.key.name)}
 
     def url(self, database=DATABASE, user=USER, port=None, **parameters):
         more = "".join(f"{'&' if number else '?'}{key}={value}" for number, (key, value) in enumerate(parameters.items()))
         return f"postgres://{user}@127.0.0.1:{port or self.port}/{database}{more}"
 
-    # ---- life ----------------------------------------------------------------------------------
+    # ---- start and stop ----------------------------------------------------------------------------------
 
     def create(self):
         self.sandbox.run([self.bin / "initdb", "-D", self.data, "-U", "postgres", "-A", "trust", "-E", "UTF8",
@@ -74,7 +74,7 @@ class Postgres:
         words = [self.bin / "postgres", "-D", self.data, "-p", self.port]
         for key, value in self.settings.items():
             words += ["-c", f"{key}={value}"]
-        self.child = self.sandbox.start(words, "postgres", self.log, end=signal.SIGQUIT, cwd=self.room)
+        self.child = self.sandbox.start(words, "postgres", self.log, end=signal.SIGQUIT, cwd=self.folder)
         wait_until(self.answers, START_S, f"{self.name} answers")
         return self
 
@@ -95,10 +95,10 @@ class Postgres:
             self.child.wait(START_S)
 
     def kill(self):
-        """kill -9 of all its processes at once, as when the machine dies. It is held still first: a
-        session that it forks meanwhile would live on, and with its memory no server starts again."""
-        hold(self.child.pid)
-        members = family(self.child.pid)
+        """kill -9 of all its processes at once, as when the machine fails. It is suspended first: a
+        session that it forks meanwhile would go on running, and its shared memory would prevent a restart."""
+        suspend(self.child.pid)
+        members = process_tree(self.child.pid)
         kill_all(members)
         self.child.wait()
         wait_until(lambda: not alive(members), 20, f"all of {self.name} is gone")
@@ -115,7 +115,7 @@ class Postgres:
     # ---- a second machine ------------------------------------------------------------------------
 
     def standby(self, name="standby"):
-        """A copy that follows; from then on a commit waits for it, so that nothing that was
+        """A replica; from then on a commit waits for it, so that nothing that was
         committed is lost when it is promoted."""
         other = Postgres(self.sandbox, name)
         self.sandbox.run([self.bin / "pg_basebackup", "-D", other.data, "-R", "-X", "stream", "-c", "fast", "-d",
@@ -127,8 +127,8 @@ class Postgres:
         return other
 
     def set(self, name, value):
-        """A setting of the running server; None: as it was. Commits wait for standbys when the checkpointer has heard of
-        them, which may be later than others do: when it has made a checkpoint, it has."""
+        """A setting of the running server; None: as it was. Commits wait for standbys when the checkpointer has read the
+        setting, which may be later than in other processes: after a checkpoint it has."""
         self.psql(f"ALTER SYSTEM SET {name} = '{value}'" if value else f"ALTER SYSTEM RESET {name}")
         self.psql("SELECT pg_reload_conf()")
         self.psql("CHECKPOINT")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every server that the tests start can have done to it."""
+"""What the tests can do to every server that they start."""
 import signal
 
-from sandbox import START_S
+from sandbox import START_S, suspend
 
 
 class Process:
@@ -19,12 +19,12 @@ class Process:
             self.child.wait(START_S)
 
     def kill(self):
-        """kill -9: nothing is flushed, nobody is told."""
+        """kill -9: nothing is flushed, no shutdown runs."""
         self.child.kill()
         self.child.wait()
 
     def pause(self):
-        self.child.send_signal(signal.SIGSTOP)
+        suspend(self.child.pid)
 
     def resume(self):
         self.child.send_signal(signal.SIGCONT)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of the built program share: the program in a folder of its own, and patience."""
+"""What the tests of the built program share: the program in a folder of its own, and time-outs."""
 import fcntl
 import json
 import os
@@ -10,16 +10,17 @@ import time
 from pathlib import Path
 
 import mix
+from sandbox import suspend
 
 TREE = Path(__file__).resolve().parent.parent.parent
 PROGRAM = Path(os.environ.get("SEMEL_BIN", TREE / "build" / "semel")).absolute()
 
 
-DRAIN = ("--timeout", "120s")  # where a test says nothing else: a machine may be slow, and that is no failure
+DRAIN = ("--timeout", "120s")  # unless a test gives another one: a slow machine is no failure
 
 
 def wait_for(condition, timeout=60.0, what="the condition"):
-    """Asks until the answer is true, and gives it back."""
+    """Polls until the answer is true, and returns it."""
     until = time.monotonic() + timeout
     while True:
         answer = condition()
@@ -29,8 +30,8 @@ def wait_for(condition, timeout=60.0, what="the condition"):
         time.sleep(0.02)
 
 
-def hears(pid, number):
-    """Has the program a word of its own for this signal? Where it has only just been started, not yet."""
+def handles_signal(pid, number):
+    """Has the program a handler for this signal? Just after its start it has none yet."""
     if number == signal.SIGKILL:
         return True
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
@@ -48,7 +49,7 @@ def kill_group(child):
 
 
 def rest_of(stream):
-    """What is left in a pipe, without waiting for the end of whoever else may hold it."""
+    """What is left in a pipe, without waiting until every process has closed it."""
     if not stream or stream.closed:
         return ""
     os.set_blocking(stream.fileno(), False)
@@ -63,7 +64,7 @@ def end_of(path):
 
 
 def is_free(path):
-    """Could somebody write to this file now? The local broker's writers also queue at a file beside it."""
+    """Could another process write to this file now? The local broker's writers also queue at a file beside it."""
     turn = Path(f"{path}-turn")
     if turn.exists():
         with open(turn) as queue:
@@ -100,8 +101,8 @@ class Semel:
 
     def words(self, words):
         """As they are given to the program."""
-        patience = DRAIN if "--drain" in words and "--timeout" not in words else ()
-        return self.backend.words((*words, *patience))
+        timeout = DRAIN if "--drain" in words and "--timeout" not in words else ()
+        return self.backend.words((*words, *timeout))
 
     def run(self, *words, check=False, env=None, timeout=180, **options):
         """One run to its end. Words may be bytes; output is text unless text=False."""
@@ -124,7 +125,7 @@ class Semel:
         return json.loads(self.ok(*words, "--json", **options))
 
     def fails(self, code, *words, **options):
-        """The complaint of a run that must end with this code and say why in one line."""
+        """The error message of a run that must end with this code and print one line."""
         done = self.run(*words, **options)
         assert done.returncode == code, f"{words} ended with {done.returncode}, not {code}\n{done.stdout}{done.stderr}"
         lines = [line for line in done.stderr.splitlines() if line.startswith("semel: ")]
@@ -132,8 +133,8 @@ class Semel:
         return lines[0].removeprefix("semel: ")
 
     def drain_times_out(self, *words, expected, **options):
-        """The complaint of a drain that cannot end, and that has come as far as to say so: with all of these words.
-        Where it has not, it gets more time."""
+        """The error message of a drain that cannot end, with all of these texts. Until it has them, the drain runs again
+        with a longer time-out."""
         for seconds in (1, 4, 16, 64):
             complaint = self.fails(75, *words, "--drain", "--timeout", f"{seconds}s", **options)
             if all(text in complaint for text in expected):
@@ -154,7 +155,7 @@ class Semel:
             connection.close()
 
     def subscribe(self, *scopes, topic="order.events"):
-        """Before anything is published: not every broker keeps what was there for who comes later."""
+        """Before anything is published: not every broker retains events for later subscribers."""
         if self.backend.broker.retains:
             return
         wanted = [{"scope": scope, "topics": [topic], "exec": "true"} for scope in scopes]
@@ -163,7 +164,7 @@ class Semel:
         self.ok("--config", str(config), "topology", "apply")
 
     def broker_is_untouched(self):
-        """Nothing was made there; on a server somebody else may have been."""
+        """Nothing was created there; of a server that is unknown, since other tests use it."""
         return not isinstance(self.broker, Path) or not self.broker.exists()
 
     def spawn(self, *words, env=None, **options):
@@ -177,18 +178,18 @@ class Semel:
         return child
 
     def stop(self, child, number=signal.SIGTERM, timeout=60):
-        """Sends the signal and gives back the exit code."""
-        wait_for(lambda: child.poll() is not None or hears(child.pid, number), what="a program that hears signals")
+        """Sends the signal and returns the exit code."""
+        wait_for(lambda: child.poll() is not None or handles_signal(child.pid, number), what="a program that handles signals")
         child.send_signal(number)
         return child.wait(timeout)
 
     def freeze(self, child):
         """Stops the child (SIGSTOP) where it holds no lock: in the middle of a commit it would keep
-        everybody else out of the file."""
+        the file locked."""
         wait_for(lambda: self._frozen_without_a_lock(child), what="a moment without a lock")
 
     def _frozen_without_a_lock(self, child):
-        child.send_signal(signal.SIGSTOP)
+        suspend(child.pid)
         files = [path for path in (self.store, self.broker) if isinstance(path, Path)]
         if all(map(is_free, files)) and mix.is_idle(self.store):
             return True
@@ -196,14 +197,14 @@ class Semel:
         return False
 
     def outputs(self):
-        """What the children said on stderr, or to a log file of their own, for the report of a test that failed; it
+        """What the children printed on stderr, or to a log file of their own, for the report of a failed test; it
         kills them."""
-        said = []
+        logs = []
         for child in self.children:
             ended = child.poll()
             kill_group(child)
-            said.append(f"{' '.join(map(str, child.args[1:]))} ({'at work' if ended is None else ended})\n{rest_of(child.stderr)}")
-        return "\n".join([*said, *map(end_of, sorted(self.folder.glob("*log")))])
+            logs.append(f"{' '.join(map(str, child.args[1:]))} ({'at work' if ended is None else ended})\n{rest_of(child.stderr)}")
+        return "\n".join([*logs, *map(end_of, sorted(self.folder.glob("*log")))])
 
     def close(self):
         for child in self.children:

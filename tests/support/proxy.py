@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A TCP proxy that misbehaves on request: it cuts connections in mid-stream, delays, swallows what
-comes back, or refuses. What it does can be bound to bytes it sees pass by, or to a statement that
-PostgreSQL was told to prepare before."""
+"""A TCP proxy that misbehaves on request: it cuts connections in mid-stream, delays, drops
+answers, or refuses. A cut can be bound to bytes in the stream, or to a statement that
+the client has prepared at PostgreSQL."""
 import re
 import select
 import socket
@@ -20,10 +20,10 @@ class Link:
         self.client, self.server = client, server
         self.prepared = {}  # PostgreSQL's statements by name, as the client had them prepared
 
-    def listen(self, data):
+    def record_prepared(self, data):
         self.prepared.update(PREPARE.findall(data))
 
-    def speaks_of(self, text, data):
+    def mentions(self, text, data):
         """These bytes, or the name of a prepared statement that has them."""
         return text in data or any(text in statement and b"\0" + name + b"\0" in data for name, statement in self.prepared.items())
 
@@ -31,7 +31,7 @@ class Link:
         return self.server if end is self.client else self.client
 
     def cut(self):
-        """As a machine that vanished and came back: the next word is answered by a reset."""
+        """As after a reboot of the machine: the next packet is answered by a reset."""
         for end in (self.client, self.server):
             try:
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
@@ -47,16 +47,16 @@ class Proxy:
         self.target, self.host, self.port = target, host, free_port()
         self.delay_s = 0.0
         self.refusing = False  # new connections are cut at once
-        self.swallowing = False  # what the server says does not arrive
-        self.cut_when = None  # (bytes that are looked for, from the client?, how many links still)
+        self.dropping_answers = False  # what the server sends does not arrive
+        self.cut_when = None  # (bytes to find, from the client?, how many links still)
         self.cuts = 0
         self.links, self.lock, self.closed = [], threading.Lock(), False
-        self.door = socket.create_server((self.host, self.port))
+        self.listener = socket.create_server((self.host, self.port))
         self.thread = threading.Thread(target=self.serve, daemon=True)
         self.thread.start()
 
     def cut_all(self):
-        """Every connection of now, wherever it is in its stream."""
+        """All connections that are open now, wherever they are in their streams."""
         with self.lock:
             links, self.links = self.links, []
         for link in links:
@@ -65,11 +65,11 @@ class Proxy:
         return len(links)
 
     def cut_at(self, text, from_client=True, times=1):
-        """Cuts in the middle of the piece in which these bytes pass by: half of it still arrives."""
+        """Cuts in the middle of the chunk that has these bytes: half of it still arrives."""
         self.cut_when = [text, from_client, times]
 
     def half_close(self):
-        """Nothing more comes from the servers; the clients may still talk."""
+        """Nothing more comes from the servers; the clients may still send."""
         with self.lock:
             for link in self.links:
                 try:
@@ -84,17 +84,17 @@ class Proxy:
             with self.lock:
                 ends = {end: link for link in self.links for end in (link.client, link.server)}
             try:
-                ready, _, _ = select.select([self.door, *ends], [], [], 0.05)
+                ready, _, _ = select.select([self.listener, *ends], [], [], 0.05)
             except (OSError, ValueError):
                 continue  # one was cut from outside
             for end in ready:
-                if end is self.door:
-                    self.welcome()
+                if end is self.listener:
+                    self.accept()
                 else:
-                    self.carry(ends[end], end)
+                    self.forward(ends[end], end)
 
-    def welcome(self):
-        client, _ = self.door.accept()
+    def accept(self):
+        client, _ = self.listener.accept()
         try:
             if self.refusing:
                 raise ConnectionRefusedError
@@ -105,34 +105,34 @@ class Proxy:
         with self.lock:
             self.links.append(link)
 
-    def carry(self, link, end):
+    def forward(self, link, end):
         try:
             data = end.recv(65536)
             if end is link.client:
-                link.listen(data)
+                link.record_prepared(data)
             if self.delay_s:
                 time.sleep(self.delay_s)
             if data and self.must_cut(link, end, data):
                 link.other(end).sendall(data[: len(data) // 2])
                 data = b""
                 self.cuts += 1
-            elif data and not (self.swallowing and end is link.server):
+            elif data and not (self.dropping_answers and end is link.server):
                 link.other(end).sendall(data)
         except OSError:
             data = b""
         if not data:
-            self.forget(link)
+            self.remove(link)
 
     def must_cut(self, link, end, data):
         if not self.cut_when:
             return False
         text, from_client, times = self.cut_when
-        if (end is link.client) != from_client or not link.speaks_of(text, data):
+        if (end is link.client) != from_client or not link.mentions(text, data):
             return False
         self.cut_when = [text, from_client, times - 1] if times > 1 else None
         return True
 
-    def forget(self, link):
+    def remove(self, link):
         with self.lock:
             if link in self.links:
                 self.links.remove(link)
@@ -142,4 +142,4 @@ class Proxy:
         self.closed = True
         self.thread.join(5)
         self.cut_all()
-        self.door.close()
+        self.listener.close()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """RabbitMQ nodes of the test's own: one, or a cluster on loopback, with a name service (epmd), a
-cookie and folders of their own, and a control that asks a node in milliseconds, where rabbitmqctl
-would start a whole machine for each question."""
+cookie and folders of their own, and a control that queries a node in milliseconds, where rabbitmqctl
+would start a virtual machine for each query."""
 import contextlib
 import json
 import os
@@ -32,13 +32,13 @@ Loop().
 """
 
 
-class Names:
-    """epmd, in the foreground, so that it dies with us."""
+class NameService:
+    """epmd, in the foreground, so that it ends with us."""
 
     def __init__(self, sandbox):
         self.sandbox, self.port = sandbox, free_port()
-        self.home = sandbox.room(f"erlang-home-{self.port}", "rabbitmq")
-        cookie, who = self.home / ".erlang.cookie", identity("rabbitmq")
+        self.folder = sandbox.make_folder(f"erlang-{self.port}", "rabbitmq")
+        cookie, who = self.folder / ".erlang.cookie", identity("rabbitmq")
         cookie.write_text(secrets.token_hex(10))
         cookie.chmod(0o400)
         if who:
@@ -49,7 +49,7 @@ class Names:
         sandbox.keep(self)
 
     def environment(self):
-        return {"HOME": str(self.home), "ERL_EPMD_PORT": str(self.port), "ERL_EPMD_ADDRESS": "127.0.0.1",
+        return {"HOME": str(self.folder), "ERL_EPMD_PORT": str(self.port), "ERL_EPMD_ADDRESS": "127.0.0.1",
                 "ERL_CRASH_DUMP": "/dev/null"}
 
     def close(self):
@@ -58,7 +58,7 @@ class Names:
 
 
 class Control:
-    """Asks one node. Can also be opened by another process than the one that started the node."""
+    """Queries one node. Can also be opened by another process than the one that started the node."""
 
     def __init__(self, node, environment):
         words = ["erl", "-noshell", "-hidden", "-sname", f"control-{secrets.token_hex(4)}@localhost", "-kernel",
@@ -93,9 +93,9 @@ class RabbitMQ(Process):
     def __init__(self, sandbox, names=None, name="rabbit", certificates=None, peers=(), settings=""):
         if not SERVER.exists():
             raise Missing("RabbitMQ is not installed")
-        self.sandbox, self.names = sandbox, names or Names(sandbox)
+        self.sandbox, self.names = sandbox, names or NameService(sandbox)
         self.node = f"{name}-{secrets.token_hex(4)}@localhost"
-        self.room = sandbox.room(name, "rabbitmq")
+        self.folder = sandbox.make_folder(name, "rabbitmq")
         self.log = sandbox.folder / f"{name}.log"
         self.port, self.tls_port, self.dist_port = free_port(), free_port(), free_port()
         self.child, self.asked = None, None
@@ -105,7 +105,7 @@ class RabbitMQ(Process):
         sandbox.keep(self)
 
     def write(self, name, text):
-        path, who = self.room / name, identity("rabbitmq")
+        path, who = self.folder / name, identity("rabbitmq")
         path.write_text(text)
         if who:
             os.chown(path, who["user"], who["group"])
@@ -117,9 +117,9 @@ class RabbitMQ(Process):
             for path in (certificates.authority, certificates.certificate, certificates.key):
                 self.write(path.name, path.read_text())
             lines += [f"listeners.ssl.1 = 127.0.0.1:{self.tls_port}",
-                      f"ssl_options.cacertfile = {self.room / certificates.authority.name}",
-                      f"ssl_options.certfile = {self.room / certificates.certificate.name}",
-                      f"ssl_options.keyfile = {self.room / certificates.key.name}", "ssl_options.verify = verify_none"]
+                      f"ssl_options.cacertfile = {self.folder / certificates.authority.name}",
+                      f"ssl_options.certfile = {self.folder / certificates.certificate.name}",
+                      f"ssl_options.keyfile = {self.folder / certificates.key.name}", "ssl_options.verify = verify_none"]
         if peers:
             lines.append("cluster_formation.peer_discovery_backend = classic_config")
             lines += [f"cluster_formation.classic_config.nodes.{number} = {peer}" for number, peer in enumerate(peers, 1)]
@@ -129,21 +129,21 @@ class RabbitMQ(Process):
         return {
             **self.names.environment(), "RUNNING_UNDER_SYSTEMD": "true",  # no shell between us and the node
             "RABBITMQ_NODENAME": self.node, "RABBITMQ_NODE_PORT": str(self.port), "RABBITMQ_DIST_PORT": str(self.dist_port),
-            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1", "RABBITMQ_MNESIA_BASE": str(self.room / "mnesia"),
-            "RABBITMQ_LOG_BASE": str(self.room / "log"), "RABBITMQ_PID_FILE": str(self.room / "pid"),
-            "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.room / "enabled_plugins"),
-            "RABBITMQ_CONFIG_FILE": str(self.room / "rabbitmq.conf"),
-            "RABBITMQ_CONF_ENV_FILE": str(self.room / "rabbitmq-env.conf"),
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1", "RABBITMQ_MNESIA_BASE": str(self.folder / "mnesia"),
+            "RABBITMQ_LOG_BASE": str(self.folder / "log"), "RABBITMQ_PID_FILE": str(self.folder / "pid"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.folder / "enabled_plugins"),
+            "RABBITMQ_CONFIG_FILE": str(self.folder / "rabbitmq.conf"),
+            "RABBITMQ_CONF_ENV_FILE": str(self.folder / "rabbitmq-env.conf"),
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": EMULATOR,
         }
 
     def url(self, vhost="", user="guest:guest", port=None, scheme="amqp"):
         return f"{scheme}://{user}@127.0.0.1:{port or self.port}/{vhost}"
 
-    # ---- life ----------------------------------------------------------------------------------
+    # ---- start and stop ----------------------------------------------------------------------------------
 
     def start(self, wait=True):
-        self.child = self.sandbox.start([SERVER], "rabbitmq", self.log, self.environment(), cwd=self.room)
+        self.child = self.sandbox.start([SERVER], "rabbitmq", self.log, self.environment(), cwd=self.folder)
         if wait:
             self.wait()
         return self
@@ -212,14 +212,14 @@ class Administrator:
         return self.ask("rabbit_alarm:get_alarms()")
 
     def close_connections(self, vhost=None):
-        """Every client is thrown out, with a reason; or those of one virtual host."""
+        """Every client is disconnected, with a reason; or those of one virtual host."""
         close = "[rabbit_networking:close_connection(Pid, \"test\") || Pid <- rabbit_networking:connections()"
         if vhost:
             close += f", (catch rabbit_reader:info(Pid, [vhost])) =:= [{{vhost, {binary(vhost)}}}]"
         self.ask(close + "]")
 
     def connections(self, vhost):
-        """Who is connected, as text; the same text later means that nobody has come or gone."""
+        """The connections, as text; the same text later means that none was opened or closed."""
         return self.ask(f"lists:sort([P || [{{pid, P}}, {{vhost, V}}] <- rabbit_networking:connection_info_all([pid, vhost]),"
                         f" V =:= {binary(vhost)}])")
 
@@ -241,7 +241,7 @@ class Administrator:
 
     @contextlib.contextmanager
     def setting(self, **values):
-        """What channels that are opened from now on go by."""
+        """Settings of channels that are opened from now on."""
         before = {name: self.ask(f"application:get_env(rabbit, {name})") for name in values}
         try:
             for name, value in values.items():
@@ -263,7 +263,7 @@ class Administrator:
         return set(re.findall(r'(?:queue|exchange),<<"(.*?)">>', result))
 
     def delete_queues(self, vhost):
-        """All of them, as a person in the wrong window would."""
+        """All of them, as an operator may by mistake."""
         self.ask(f"[rabbit_amqqueue:delete(Q, false, false, <<\"test\">>) || Q <- rabbit_amqqueue:list({binary(vhost)})]")
 
     def limit_queues(self, vhost, pattern, length):
@@ -286,7 +286,7 @@ class Administrator:
         self.ask(f"ok = rabbit_policy:delete({binary(vhost)}, {binary(name)}, <<\"test\">>)")
 
     def unbind(self, vhost, queue, exchange, key="#"):
-        """As a person in the wrong window would."""
+        """As an operator may by mistake."""
         source, target = (f"rabbit_misc:r({binary(vhost)}, {kind}, {binary(name)})"
                           for kind, name in (("exchange", exchange), ("queue", queue)))
         self.ask(f"ok = rabbit_binding:remove({{binding, {source}, {binary(key)}, {target}, []}}, <<\"test\">>)")
@@ -295,12 +295,12 @@ class Administrator:
         self.ask(f"ok = rabbit_policy:delete({binary(vhost)}, <<\"full\">>, <<\"test\">>)")
 
     def readers(self, vhost, queue):
-        """How many read it, as the node counts consumers; of streams it tells nobody else."""
+        """The number of its readers, from the node's own table: of streams no client can query it."""
         name = f"rabbit_misc:r({binary(vhost)}, queue, {binary(queue)})"
         return int(self.ask(f"length([1 || Row <- ets:tab2list(consumer_created), element(1, element(1, Row)) =:= {name}])"))
 
     def consumers(self, vhost, queue):
-        """Those in reserve too, which a client is not told of."""
+        """Standbys, too, which a client cannot count."""
         return int(self.ask(
             f"{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r({binary(vhost)}, queue, {binary(queue)})),"
             " length(rabbit_amqqueue:consumers(Q))"))
@@ -330,8 +330,8 @@ class Administrator:
 
 
 def cluster(sandbox, size=3):
-    """Nodes that know each other; the first one is up before the others join."""
-    names = Names(sandbox)
+    """The first node is up before the others join."""
+    names = NameService(sandbox)
     nodes = [RabbitMQ(sandbox, names, f"rabbit{number}") for number in range(1, size + 1)]
     peers = [node.node for node in nodes]
     for node in nodes:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A runbook, followed by somebody on call: the trouble is there, the words that the page leaves to its reader are set,
-and every ```sh block is run as it stands. Commands may well find a problem; they may not be mistyped."""
+"""A runbook, followed as an operator on call would: the problem is there, the placeholders of the page are set,
+and every ```sh block is run as it is. Commands may well find a problem; they may not be invalid."""
 import guide
 from program import PROGRAM
 
 # Wrong options and settings, and faults of the program: no page should make a reader type such a thing.
 MISTAKES = {2, 64, 70, 78, 126, 127}
-SAYS_HOW_IT_ENDED = """#!/bin/sh
+RECORD_EXIT_CODE = """#!/bin/sh
 "{program}" "$@"
 code=$?
 echo "$code $*" >> "{calls}"
@@ -23,7 +23,7 @@ class RunbookReader(guide.Reader):
         self.calls.touch()
         program = folder / "bin" / "semel"
         program.unlink()
-        program.write_text(SAYS_HOW_IT_ENDED.format(program=PROGRAM, calls=self.calls), encoding="utf-8")
+        program.write_text(RECORD_EXIT_CODE.format(program=PROGRAM, calls=self.calls), encoding="utf-8")
         program.chmod(0o755)
 
     def follow(self, name, since="", until=None):
@@ -31,7 +31,7 @@ class RunbookReader(guide.Reader):
         text = guide.page(f"docs/runbooks/{name}.md")
         assert since in text and (until is None or until in text)
         text = since + text.partition(since)[2] if since else text
-        self.commands, self.expected, self.said = [], [], []
+        self.commands, self.expected, self.printed = [], [], []
         self.read(text.partition(until)[0] if until else text)
         assert self.commands, "the page has no command to run"
         return self
@@ -48,8 +48,8 @@ class RunbookReader(guide.Reader):
 
     def answer(self, word):
         """What the only block that begins so, or has such a line, printed."""
-        (said,) = [said for command, said in zip(self.commands, self.said) if word in command]
-        return said
+        (printed,) = [printed for command, printed in zip(self.commands, self.printed) if word in command]
+        return printed
 
 
 def sql_blocks(name):

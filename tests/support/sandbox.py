@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sandbox: one temporary folder in which the servers of a test run live, and from which nothing escapes.
+"""A sandbox: one temporary folder in which the servers of a test run work, and which none of them outlives.
 
 Whatever ends the run, also a kill -9 of it, a watcher outside its session then ends every process
 that belongs to the sandbox (by folder or by mark, since servers leave sessions and rename themselves)
@@ -21,14 +21,15 @@ from pathlib import Path
 MARK = "SEMEL_TEST_SANDBOX"
 START_S = 300  # for a server to start or to end: every worker of a run may have its own, and all start at once
 LIBC = ctypes.CDLL(None)
+STOPPED = set("TZX")  # states of a thread that does nothing until it gets SIGCONT, or ever
 
 
 class Missing(Exception):
-    """A server is not on this machine; the text says how it gets there."""
+    """A server is not installed on this machine; the text is the reason."""
 
 
 def wait_until(condition, timeout, what):
-    """Asks until the answer is true, and gives it back."""
+    """Polls until the answer is true, and returns it."""
     until = time.monotonic() + timeout
     while True:
         answer = condition()
@@ -40,10 +41,10 @@ def wait_until(condition, timeout, what):
 
 
 def free_port(kept=[]):  # noqa: B006: one list for the process, on purpose
-    """Below the range that the system gives to clients: else a client that knocks at a server's port
-    while it restarts may be given that very port, and talk to itself. As long as this process lives the
-    port is given to no other process of a test run, which would choose it while nobody listens there: a
-    name among the system's abstract sockets says whose it is."""
+    """Below the range that the system gives to clients: else a client that connects to a server's port
+    while it restarts may be given that very port, and connect to itself. As long as this process runs the
+    port is given to no other process of a test run, which would choose it while nothing listens there: a
+    name among the system's abstract sockets reserves it."""
     while True:
         port = random.randrange(10000, 32000)
         claim = socket.socket(socket.AF_UNIX)
@@ -95,8 +96,8 @@ def all_processes():
     return found
 
 
-def family(pid):
-    """A process and all below it, parents first."""
+def process_tree(pid):
+    """A process and all its descendants, parents first."""
     parents = all_processes()
     found = [pid] if pid in parents else []
     for member in found:
@@ -105,15 +106,22 @@ def family(pid):
 
 
 def alive(pids):
-    """Those of them that still live."""
+    """Those of them that still run."""
     return [pid for pid in pids if pid in all_processes()]
 
 
-def hold(pid):
-    """SIGSTOP, and back when it stands still."""
+def state_of(stat):
+    try:
+        return stat.read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"  # it ended meanwhile
+
+
+def suspend(pid):
+    """SIGSTOP, and back when every thread has stopped: until then each may still take a lock."""
     os.kill(pid, signal.SIGSTOP)
-    stat = Path(f"/proc/{pid}/stat")
-    wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", 20, f"process {pid} stands still")
+    wait_until(lambda: {state_of(stat) for stat in Path(f"/proc/{pid}/task").glob("*/stat")} <= STOPPED, 20,
+               f"process {pid} stopped")
 
 
 def members_of(folder):
@@ -156,13 +164,13 @@ def clear(folder, spared=()):
 
 
 class Sandbox:
-    """Use it with `with`. Not for threads: children hear of the death of the thread that made them."""
+    """Use it with `with`. Not for threads: children get their signal when the thread that started them ends."""
 
     def __init__(self, parent=None):
         self.folder = Path(tempfile.mkdtemp(prefix="semel-sandbox-", dir=parent))
         self.folder.chmod(0o711)
         self.things, self.owner = [], os.getpid()
-        self.watcher, self.line = self.start_watcher()
+        self.watcher, self.write_end = self.start_watcher()
         atexit.register(self.close)
 
     def __enter__(self):
@@ -172,20 +180,20 @@ class Sandbox:
         self.close()
 
     def start_watcher(self):
-        """It sees the end of the pipe when we are gone, however we went."""
-        hear, line = os.pipe()
-        words = [sys.executable, "-B", __file__, str(self.folder), str(hear)]
-        watcher = subprocess.Popen(words, pass_fds=[hear], start_new_session=True, cwd="/",
+        """It reads the end of the pipe when this process has ended, however it ended."""
+        read_end, write_end = os.pipe()
+        words = [sys.executable, "-B", __file__, str(self.folder), str(read_end)]
+        watcher = subprocess.Popen(words, pass_fds=[read_end], start_new_session=True, cwd="/",
                                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        os.close(hear)
-        return watcher, line
+        os.close(read_end)
+        return watcher, write_end
 
     def keep(self, thing):
         """What is closed with the sandbox, last first."""
         self.things.append(thing)
         return thing
 
-    def room(self, name, user=None):
+    def make_folder(self, name, user=None):
         """A folder of a server's own."""
         path = self.folder / name
         path.mkdir(mode=0o700)
@@ -199,18 +207,18 @@ class Sandbox:
         return {"LC_ALL": "C.UTF-8", **plain, MARK: str(self.folder), **(extra or {})}
 
     def start(self, words, user, log, environment=None, end=signal.SIGKILL, **options):
-        """A server in the background. It gets the signal when we die."""
-        def hear_of_our_death():
+        """A server in the background. It gets the signal when this thread ends."""
+        def set_death_signal():
             pr_set_pdeathsig = 1
             LIBC.prctl(pr_set_pdeathsig, int(end), 0, 0, 0)
         with open(log, "ab") as output:
             return subprocess.Popen(
                 [str(word) for word in words], env=self.environment(environment), stdout=output, stderr=output,
                 stdin=options.pop("stdin", subprocess.DEVNULL), start_new_session=True,
-                cwd=options.pop("cwd", self.folder), preexec_fn=hear_of_our_death, **identity(user), **options)
+                cwd=options.pop("cwd", self.folder), preexec_fn=set_death_signal, **identity(user), **options)
 
     def run(self, words, user, environment=None, timeout=START_S, **options):
-        """A helper to its end; gives back what it printed."""
+        """A helper to its end; returns what it printed."""
         done = subprocess.run(
             [str(word) for word in words], env=self.environment(environment), timeout=timeout, check=False,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -225,16 +233,16 @@ class Sandbox:
         while self.things:
             self.things.pop().close()
         clear(self.folder, spared=(self.watcher.pid,))
-        os.close(self.line)
+        os.close(self.write_end)
         self.watcher.wait()
         atexit.unregister(self.close)
 
 
 def watch():
-    folder, hear = sys.argv[1], int(sys.argv[2])
+    folder, read_end = sys.argv[1], int(sys.argv[2])
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    os.read(hear, 1)
+    os.read(read_end, 1)
     clear(folder)
 
 

@@ -6,7 +6,7 @@
     servers.py run [--only KIND]… [--measure] -- COMMAND      for as long as COMMAND runs; its exit code
 
 KIND is postgres, rabbitmq, kafka, or kafka-mock, a Kafka that needs no Java and can do less;
-start knows also cluster and kafka-cluster, of three nodes. Without
+start also has cluster and kafka-cluster, of three nodes. Without
 --only a command gets PostgreSQL and RabbitMQ. It finds them in SEMEL_TEST_POSTGRES, SEMEL_TEST_RABBITMQ
 and SEMEL_TEST_KAFKA."""
 import argparse
@@ -65,7 +65,7 @@ class Servers:
         if "rabbitmq" in kinds:
             self.rabbitmq = RabbitMQ(sandbox, certificates=self.certificates).start(wait=False)
         if "kafka" in kinds:
-            self.kafka = kafka_server.one(sandbox, self.certificates).start(wait=False)
+            self.kafka = kafka_server.single_node(sandbox, self.certificates).start(wait=False)
         elif MOCK in kinds:
             self.kafka = kafka_mock.MockServer(sandbox).start(wait=False)
         if "postgres" in kinds:
@@ -82,7 +82,7 @@ class Servers:
             "kafka": self.kafka.endpoints() if self.kafka else None})}
         if self.postgres:
             env["SEMEL_TEST_POSTGRES"] = self.postgres.url()
-            env["PGSSLMODE"] = "disable"  # a handshake costs more than most of what is asked; tests of TLS say so in the URL
+            env["PGSSLMODE"] = "disable"  # a handshake costs more than most statements; tests of TLS set it in the URL
         if self.rabbitmq:
             env["SEMEL_TEST_RABBITMQ"] = self.rabbitmq.url()
         if self.kafka:
@@ -90,27 +90,27 @@ class Servers:
         return env
 
 
-def look_for_postgres():
+def find_postgres():
     import psycopg2  # noqa: F401
 
     postgres_server.binaries()
 
 
-def look_for_rabbitmq():
+def find_rabbitmq():
     import pika  # noqa: F401
 
     if not rabbitmq_server.SERVER.exists():
         raise Missing("RabbitMQ is not installed")
 
 
-def look_for_kafka():
+def find_kafka():
     """Its jars are fetched by this when they are not there."""
     import confluent_kafka  # noqa: F401
 
     kafka_server.jars()
 
 
-def look_for_mock():
+def find_mock():
     import confluent_kafka  # noqa: F401
 
     try:
@@ -119,16 +119,16 @@ def look_for_mock():
         raise Missing("librdkafka is not installed") from reason
 
 
-NEEDED = {"postgres": (look_for_postgres, PACKAGES), "rabbitmq": (look_for_rabbitmq, PACKAGES),
-          "kafka": (look_for_kafka, PACKAGES_OF_KAFKA), MOCK: (look_for_mock, "librdkafka1 python3-confluent-kafka")}
+NEEDED = {"postgres": (find_postgres, PACKAGES), "rabbitmq": (find_rabbitmq, PACKAGES),
+          "kafka": (find_kafka, PACKAGES_OF_KAFKA), MOCK: (find_mock, "librdkafka1 python3-confluent-kafka")}
 
 
 def what_is_missing(kinds=USUAL):
-    """Empty, or the line that says what to install."""
+    """Empty, or a line with what to install."""
     for kind in kinds:
-        look, packages = NEEDED[kind]
+        find, packages = NEEDED[kind]
         try:
-            look()
+            find()
         except (Missing, ImportError) as reason:
             return f"{reason}; as root: {APT} {packages}"
     return ""
@@ -138,7 +138,7 @@ def what_is_missing(kinds=USUAL):
 
 
 class Attached:
-    """The servers of a `run` above us, or those that endpoints names."""
+    """The servers of an enclosing `run`, or those that endpoints names."""
 
     def __init__(self, endpoints=None):
         self.endpoints = json.loads(endpoints or os.environ[Servers.VARIABLE])
@@ -199,7 +199,7 @@ def start(kind):
             lines = [f"{key}={value}" for key, value in env.items() if key != Servers.VARIABLE]
             lines.append(f"authority={servers.certificates.authority}")
         print("\n".join(lines), flush=True)
-        print("they stay until you interrupt this (Ctrl-C)", file=sys.stderr)
+        print("they run until you interrupt this (Ctrl-C)", file=sys.stderr)
         signal.pause()
 
 

@@ -6,7 +6,7 @@ import signal
 
 from program import wait_for
 
-PATIENCE = 60
+TIMEOUT_S = 60
 END_READER = "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = ? AND active"
 READER = """SELECT 1 FROM pg_replication_slots JOIN pg_stat_activity ON pid = active_pid
     WHERE slot_name = ? AND backend_type = 'walsender'"""
@@ -27,15 +27,15 @@ class Stream:
         return ("relay", "--source", "cdc", "--slot", self.slot, *self.options, *more)
 
     def drain(self, *more, **options):
-        return self.semel.run(*self.words("--drain", "--timeout", f"{PATIENCE}s", *more), check=True, timeout=90, **options)
+        return self.semel.run(*self.words("--drain", "--timeout", f"{TIMEOUT_S}s", *more), check=True, timeout=90, **options)
 
     def start(self, *more, lease="20s", env=None):
-        """A relay in the background; what it says is in .log(). lease: a short one where another relay is to take over;
+        """A relay in the background; its output is in .log(). lease: a short one where another relay is to take over;
         else it is none that a slow machine could make it lose, and so repeat what it has sent."""
         self.relays += 1
         path = self.semel.folder / f"relay-{self.slot}-{self.relays}.log"
-        with open(path, "w") as said:
-            child = self.semel.spawn(*self.words("--lease", lease, *more), stderr=said, env=env)
+        with open(path, "w") as log:
+            child = self.semel.spawn(*self.words("--lease", lease, *more), stderr=log, env=env)
         child.log = path.read_text
         return child
 
@@ -43,7 +43,7 @@ class Stream:
         return self.semel.sql("SELECT count(*) FROM semel_outbox WHERE status = 'NEW'")[0][0]
 
     def wait_until_published(self):
-        wait_for(lambda: self.waiting() == 0, PATIENCE, "everything is marked")
+        wait_for(lambda: self.waiting() == 0, TIMEOUT_S, "everything is marked")
 
     def exists(self):
         return bool(self.semel.sql("SELECT 1 FROM pg_replication_slots WHERE slot_name = ?", self.slot))
@@ -54,23 +54,23 @@ class Stream:
 
     def wait_until_read(self):
         """A new slot waits up to three times for the longest transaction on the server, and another test's may last 20 s."""
-        wait_for(self.is_read, 2 * PATIENCE, "the slot has a reader")
+        wait_for(self.is_read, 2 * TIMEOUT_S, "the slot has a reader")
 
     def drop(self):
-        wait_for(self.dropped, PATIENCE, "the slot is dropped")
+        wait_for(self.dropped, TIMEOUT_S, "the slot is dropped")
 
     def dropped(self):
         try:
             self.semel.sql(END_READER, self.slot)
             self.semel.sql(DROP_SLOT, self.slot)
-        except Exception as trouble:  # it is read again already
-            assert "is active" in str(trouble)
+        except Exception as error:  # it is read again already
+            assert "is active" in str(error)
             return False
         return True
 
     @contextlib.contextmanager
     def ended(self):
-        """Afterwards nobody reads the slot, and it is gone."""
+        """Afterwards the slot has no reader, and is dropped."""
         yield self
         for child in self.semel.children:
             if child.poll() is None:
@@ -95,10 +95,10 @@ class Outbox(Stream):
 
     def arrived(self, scope="x"):
         """Per aggregate, the numbers in the order of their arrival, repeats included."""
-        said = self.semel.ok("consume", "--scope", scope, "--topic", "order.events", "--print", "--drain",
-                             "--timeout", f"{PATIENCE}s", "--guarantee", "at-least-once", timeout=120)
+        printed = self.semel.ok("consume", "--scope", scope, "--topic", "order.events", "--print", "--drain",
+                             "--timeout", f"{TIMEOUT_S}s", "--guarantee", "at-least-once", timeout=120)
         found = {}
-        for line in said.splitlines():
+        for line in printed.splitlines():
             if line.startswith("{"):
                 event = json.loads(line)
                 found.setdefault(event["aggregateId"], []).append(int(event["payload"]))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The fixture for tests of rules: a store and a local broker in a folder of their own, a relay,
- * and consumers whose handler writes down what it did and can be told to fail. */
+ * and consumers whose handler records what it did and can be made to fail. */
 #ifndef SEMEL_TESTS_UNIT_FIXTURE_H
 #define SEMEL_TESTS_UNIT_FIXTURE_H
 
@@ -231,7 +231,7 @@ static inline void fixture_consume(struct fixture *fixture, const char *scope)
 	fixture_consume_with(fixture, (semel_consumer_options){ .scope = scope });
 }
 
-/* ---- looking --------------------------------------------------------------------------------- */
+/* ---- dead letters ---------------------------------------------------------------------------- */
 
 struct fixture_letter {
 	char entry_id[SEMEL_ID_SIZE], event_id[SEMEL_ID_SIZE];
@@ -258,7 +258,7 @@ static inline void fixture_letter_seen(const semel_dead_letter *letter, void *us
 	kept->parked = letter->parked;
 }
 
-/* The oldest dead letter; count tells how many there are. */
+/* The oldest dead letter; count: how many there are. */
 static inline struct fixture_letter fixture_letter(struct fixture *fixture)
 {
 	struct fixture_letter letter = { 0 };

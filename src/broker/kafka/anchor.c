@@ -2,7 +2,7 @@
 /* Is it still the same log?
  *
  * A topic that was deleted and created again begins at 0, and librdkafka 2.0 does not distinguish
- * the new log from the old one; neither does it for a log that has lost its end by an unclean
+ * the new log from the old one; neither does it for a log that was truncated by an unclean
  * election. A reader that continues at its offset skips everything before it. So a log is
  * identified by records:
  *
@@ -33,10 +33,10 @@
 #define VANISH_MS     1000
 
 static const char replaced[] =
-	"topic was replaced or has lost its end (another record at a known offset), "
+	"topic was replaced or truncated (another record at a known offset), "
 	"reading from its beginning";
-static const char shortened[] = "topic was replaced or has lost its end (it ends before a known "
-				"record), reading from its beginning";
+static const char shortened[] = "topic was replaced or truncated (it ends before a known record), "
+				"reading from its beginning";
 static const char vanished[] =
 	"topic was replaced (the offset of this scope is deleted), reading from its beginning";
 
@@ -81,7 +81,7 @@ void semel_kafka_anchor_expect(struct semel_kafka_assignment *assignment,
 	assignment->unverified = true;
 }
 
-/* A log that loses its end may grow past our offset before the next check: so the record that was
+/* A log that was truncated may grow past our offset before the next check: so the record that was
  * acked last before the disturbance is expected too, not only the verified one. */
 static void expect_last_acked(struct semel_kafka_assignment *assignment)
 {
@@ -164,8 +164,8 @@ semel_status semel_kafka_log_replaced(struct semel_kafka *kafka,
 	return status != SEMEL_OK
 		       ? status
 		       : semel_error_set(error, SEMEL_OUTAGE,
-					 "topic %s was replaced or has lost its end; it is read "
-					 "from its beginning",
+					 "topic %s was replaced or truncated; it is read from "
+					 "its beginning",
 					 semel_kafka_own_name(kafka, assignment->topic));
 }
 

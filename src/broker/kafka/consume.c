@@ -278,7 +278,7 @@ static bool is_of_another_scope(const struct semel_kafka *kafka,
 }
 
 /* librdkafka goes back to the beginning when the log ends before the offset that it reads at: the
- * log was created again, or has lost its end. */
+ * log was created again, or was truncated. */
 static bool is_log_reset(const struct semel_kafka_assignment *assignment,
 			 const rd_kafka_message_t *message)
 {

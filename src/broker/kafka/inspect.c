@@ -405,7 +405,7 @@ static semel_status run_search(struct semel_kafka *kafka, struct search *search,
 	semel_status status = SEMEL_OK;
 	if (search->unread == 0)
 		goto destroy_list;
-	status = semel_kafka_observer_new(kafka, "semel-look", &search->consumer, error);
+	status = semel_kafka_observer_new(kafka, "semel-inspect", &search->consumer, error);
 	if (status != SEMEL_OK)
 		goto destroy_list;
 	rd_kafka_resp_err_t err = library->assign(search->consumer, list);

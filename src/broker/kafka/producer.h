@@ -83,7 +83,7 @@ struct semel_kafka_resend {
 	size_t group;          /* sent together where there is no suspect */
 	size_t sent_count;     /* in the last group */
 	size_t accepted_count; /* since the last fault */
-	uint64_t end;          /* sequence: later events are no suspects */
+	uint64_t end;          /* sequence: later events are not suspects */
 	uint64_t refused_bytes;
 	int64_t until_ms, progress_ms; /* steady */
 };

@@ -4,7 +4,7 @@
  * The key of a record is the aggregate's id, its value the payload, which librdkafka reads in place
  * (the event is unchanged until its outcome); everything else is a header. Foreign records are read
  * as far as possible: a null key, a null value (a tombstone), headers without a value, keys that
- * are no text.
+ * are not text.
  *
  * librdkafka allocates every header separately, which is a fifth of a record's cost. Most events of
  * one type differ in a few headers only; so the headers of a delivered record are used again, as a
@@ -225,7 +225,7 @@ semel_status semel_kafka_produce(struct semel_kafka *kafka, rd_kafka_topic_t *to
 	void *value = (void *)(uintptr_t)event->payload.data;
 	const rd_kafka_vu_t fields[] = {
 		{ .vtype = RD_KAFKA_VTYPE_RKT, .u.rkt = topic },
-		/* In other programs' records a NULL payload is no value. */
+		/* In other programs' records a NULL payload is not a value. */
 		{ .vtype = RD_KAFKA_VTYPE_VALUE,
 		  .u.mem = { plain && event->payload.length == 0 ? NULL : value,
 			     event->payload.length } },
@@ -297,7 +297,7 @@ static void read_headers(const struct semel_kafka *kafka, const rd_kafka_message
 }
 
 /* The ordering key of a foreign record. A record without a key has no order to keep: it is an
- * aggregate of its own. Bytes that are no text become base64. */
+ * aggregate of its own. Bytes that are not text become base64. */
 static struct semel_text key_of(const rd_kafka_message_t *message, struct semel_arena *arena,
 				struct semel_text id)
 {

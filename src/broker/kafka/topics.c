@@ -304,8 +304,9 @@ static bool has_brokers(struct semel_kafka *kafka, int64_t until_ms)
 /* A topic that was created by a request whose answer was lost exists already, and is found.
  *
  * A broker answers a moment before its cluster counts it, and a moment after it stopped being
- * counted: if it is the only one, no topic can have its replicas then. So that there are too few
- * brokers is believed only when there were some before the request, and not in the first moment. */
+ * counted: if it is the only one, no topic can have its replicas then. So the error
+ * "too few brokers" is accepted only when there were some before the request, and not in the first
+ * moment. */
 static rd_kafka_resp_err_t create(struct semel_kafka *kafka, const char *name, uint32_t partitions,
 				  char *text, size_t size)
 {

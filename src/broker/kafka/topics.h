@@ -48,7 +48,7 @@ struct semel_kafka_topic {
 	uint32_t partition_state_count;
 	bool start_committed;     /* the subscription's start offsets are */
 	int64_t missing_until_ms; /* steady: it was missing; not asked for before this */
-	int64_t refused_until_ms; /* steady: refusal and reason are believed until then */
+	int64_t refused_until_ms; /* steady: refusal and reason are valid until then */
 	semel_status refusal;
 	char reason[160];
 };
@@ -91,7 +91,7 @@ semel_status semel_kafka_tiers_add(struct semel_kafka *kafka, rd_kafka_topic_par
 				   int64_t until_ms, semel_error *error);
 /* The partition of the topic with which the entry is read. */
 int32_t semel_kafka_topic_partition_of(const rd_kafka_topic_partition_t *entry);
-/* "T.S.retry.N" belongs to T when S is this scope. 0: it is no retry topic. */
+/* "T.S.retry.N" belongs to T when S is this scope. 0: it is not a retry topic. */
 uint32_t semel_kafka_tier_of(const struct semel_kafka *kafka, const char *topic,
 			     size_t *length_out);
 

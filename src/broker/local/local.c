@@ -47,7 +47,7 @@ static semel_status read_version(struct semel_local *local, bool *ready_out, sem
 		return SEMEL_OK;
 	if (application != APPLICATION_ID)
 		return semel_error_set(error, SEMEL_CONFIG,
-				       "%s is a database, but no semel broker: the broker needs "
+				       "%s is a database, but not a semel broker: the broker needs "
 				       "a file of its own (try: local:semel-broker.db)",
 				       local->path);
 	if (version > SCHEMA_VERSION)

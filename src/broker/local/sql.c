@@ -27,10 +27,10 @@ static const struct statement statements[SEMEL_LOCAL_SQL_COUNT] = {
 
 	[SEMEL_LOCAL_TOPIC_FIND] = { "find a topic",
 				     "SELECT number, partitions FROM semel_topic WHERE name = ?1" },
-	[SEMEL_LOCAL_TOPIC_ADD] = { "make a topic", "INSERT INTO semel_topic "
-						    "(partitions, created_at, name) "
-						    "VALUES (?1, ?2, ?3)" },
-	[SEMEL_LOCAL_PARTITION_ADD] = { "make a partition",
+	[SEMEL_LOCAL_TOPIC_ADD] = { "create a topic", "INSERT INTO semel_topic "
+						      "(partitions, created_at, name) "
+						      "VALUES (?1, ?2, ?3)" },
+	[SEMEL_LOCAL_PARTITION_ADD] = { "create a partition",
 					"INSERT INTO semel_partition (topic, partition) "
 					"VALUES (?1, ?2)" },
 	[SEMEL_LOCAL_PARTITION_APPENDED] = { "count appended entries",
@@ -88,10 +88,10 @@ static const struct statement statements[SEMEL_LOCAL_SQL_COUNT] = {
 	[SEMEL_LOCAL_SUBSCRIPTION_FIND] = { "find a subscription",
 					    "SELECT number FROM semel_subscription "
 					    "WHERE topic = ?1 AND scope = ?2" },
-	[SEMEL_LOCAL_SUBSCRIPTION_ADD] = { "make a subscription",
+	[SEMEL_LOCAL_SUBSCRIPTION_ADD] = { "create a subscription",
 					   "INSERT INTO semel_subscription "
 					   "(topic, created_at, scope) VALUES (?1, ?2, ?3)" },
-	[SEMEL_LOCAL_ASSIGNMENTS_ADD] = { "make a subscription's cursors",
+	[SEMEL_LOCAL_ASSIGNMENTS_ADD] = { "create a subscription's cursors",
 					  "INSERT INTO semel_share "
 					  "(subscription, partition, cursor, settled) "
 					  "SELECT ?1, partition, ?3, iif(?4, appended, removed) "
@@ -104,10 +104,10 @@ static const struct statement statements[SEMEL_LOCAL_SQL_COUNT] = {
 					   "ON m.subscription = s.subscription AND m.owner = "
 					   "s.owner "
 					   "WHERE s.subscription = ?1 ORDER BY s.partition" },
-	[SEMEL_LOCAL_ASSIGNMENT_ACQUIRE] = { "take a partition",
+	[SEMEL_LOCAL_ASSIGNMENT_ACQUIRE] = { "acquire a partition",
 					     "UPDATE semel_share SET owner = ?3, epoch = epoch + 1 "
 					     "WHERE subscription = ?1 AND partition = ?2" },
-	[SEMEL_LOCAL_ASSIGNMENT_RELEASE] = { "give up a partition",
+	[SEMEL_LOCAL_ASSIGNMENT_RELEASE] = { "release a partition",
 					     "UPDATE semel_share SET owner = NULL, "
 					     "fetched_to = max(fetched_to, ?4), "
 					     "delayed_fetched_to = max(delayed_fetched_to, ?5) "

@@ -195,7 +195,7 @@ semel_status semel_local_topics_end(struct semel_local *local, semel_status stat
 
 /* ---- subscriptions -------------------------------------------------------------------------- */
 
-/* A planted bug: what a scope has read is remembered outside the broker's file, and believed when
+/* A planted bug: what a scope has read is remembered outside the broker's file, and used when
  * the file was replaced. */
 static int64_t remember_offset(const struct semel_local *local, const char *scope, bool made)
 {

@@ -245,7 +245,7 @@ static semel_status await_queue(struct semel_rabbit *rabbit, uint32_t at, semel_
 	return status == SEMEL_OK ? declare_passively(rabbit, at, error) : status;
 }
 
-/* The first time the queue has applied what had been passed on to it, and the channel hears of that
+/* The first time the queue has applied what had been passed on to it, and the channel learns that
  * and passes on the rest; the second time the queue has applied that too. */
 semel_status semel_rabbit_assignment_await_acks(struct semel_rabbit *rabbit, uint32_t at,
 						semel_error *error)
@@ -338,7 +338,7 @@ static uint32_t count_active(const struct semel_rabbit *rabbit)
 	return count;
 }
 
-/* Consumers of the subscription, us among them. A quorum queue does not tell how many stand by, so
+/* Consumers of the subscription, us among them. A quorum queue does not report its standbys, so
  * all of them are consumers of a classic queue to which nothing is published. */
 static semel_status count_consumers(struct semel_rabbit *rabbit, uint32_t *count_out,
 				    semel_error *error)

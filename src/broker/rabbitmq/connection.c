@@ -158,7 +158,7 @@ static bool has_words(amqp_bytes_t text, const char *words)
 	return memmem(text.bytes, text.len, words, strlen(words)) != NULL;
 }
 
-/* No mistake in the settings: a consumer time-out; and a node that was restarted answers before its
+/* No error in the settings: a consumer time-out; and a node that was restarted answers before its
  * replicas of streams run. */
 static bool is_transient(amqp_bytes_t text)
 {

@@ -21,7 +21,7 @@
 #define REBIND_MS       10000
 #define ASSIGNMENTS_MAX 250
 
-/* ---- bindings that were taken away ----------------------------------------------------------- */
+/* ---- bindings that were removed -------------------------------------------------------------- */
 
 static bool is_first_of_topic(const struct semel_rabbit *rabbit, uint32_t at)
 {
@@ -31,7 +31,7 @@ static bool is_first_of_topic(const struct semel_rabbit *rabbit, uint32_t at)
 	return true;
 }
 
-/* Without the permission, or with an exchange of another type, what exists is consumed on. */
+/* Without the permission, or with an exchange of another type, existing bindings stay in use. */
 static semel_status handle_failure(struct semel_rabbit *rabbit, const char *topic,
 				   semel_status status, semel_error *why, semel_error *error)
 {

@@ -221,7 +221,7 @@ static bool examine_binding(const struct semel_rabbit *rabbit,
 			examination, SEMEL_CHECK_BINDINGS, SEMEL_SEVERITY_ADVICE, text,
 			"rabbitmq-plugins enable rabbitmq_management, and give the user the tag "
 			"monitoring; another address: --management URL. Or run semel topology "
-			"apply, which makes what is missing");
+			"apply, which creates what is missing");
 		return false;
 	}
 	bool there = binds(bindings, expected->source, expected->key);
@@ -397,14 +397,14 @@ static void examine_alarm(struct semel_rabbit *rabbit, const struct semel_examin
 	status = semel_rabbit_unlock(&rabbit->broker, status);
 	snprintf(text, sizeof(text), "the broker blocks publishing: %.400s", error.text);
 	if (status == SEMEL_BUSY)
-		semel_examination_report(examination, SEMEL_CHECK_BROKER_ALARM,
-					 SEMEL_SEVERITY_PROBLEM, text,
-					 "give it memory or disk: docs/runbooks/broker-alarm.md");
+		semel_examination_report(
+			examination, SEMEL_CHECK_BROKER_ALARM, SEMEL_SEVERITY_PROBLEM, text,
+			"free memory or disk space: docs/runbooks/broker-alarm.md");
 	else if (status == SEMEL_CONFIG)
 		semel_examination_failed(examination, SEMEL_CHECK_BROKER_RIGHTS, &error);
 	else
 		semel_examination_fine(examination, SEMEL_CHECK_BROKER_ALARM,
-				       "the broker takes events");
+				       "the broker accepts events");
 }
 
 semel_status semel_rabbit_examine(const struct semel_url *url,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Heartbeats, and the lock that lets a thread send them while the owner of the connection is
- * elsewhere: in a slow handler, or asleep. They are ours: the library has no thread for them, and
+ * busy: in a slow handler, or asleep. They are ours: the library has no thread for them, and
  * would send them in the middle of a frame that the socket took only half of.
  *
  * - The owner holds the mutex whenever it is inside a function of the driver; the thread takes it

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The properties and headers of a message, from any publisher, become an event (event/wire.h has
- * their meaning). Header values that are no texts are converted.
+ * their meaning). Header values that are not texts are converted.
  *
  * librabbitmq has parsed them into a tree before; a frame is 128 KiB at most, and so is the tree.
  */

@@ -131,7 +131,7 @@ struct semel_rabbit_assembly {
 	struct semel_rabbit_unacked *unacked; /* NULL: it is not kept (returned) */
 };
 
-/* Of a delivery: ACKED_NOW while the broker has not been told. */
+/* Of a delivery: ACKED_NOW until its ack is sent. */
 enum { SEMEL_RABBIT_UNACKED, SEMEL_RABBIT_ACKED_NOW, SEMEL_RABBIT_ACKED };
 
 /* One queue that we consume. */

@@ -314,7 +314,7 @@ static void clear_ready(struct semel_rabbit *rabbit)
 	(void)got; /* it was signalled, so it cannot fail */
 }
 
-/* Waits here and not in the library, which swallows heartbeats: to receive one is to know that the
+/* Waits here and not in the library, which drops heartbeats: receiving one shows that the
  * broker lives. With TLS too: the library reads whole records, so what it has not read is in the
  * socket. */
 static void await_frames(struct semel_rabbit *rabbit, int64_t wait_ms)

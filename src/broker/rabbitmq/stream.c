@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A queue that is a stream: a log which keeps what is acked, and keeps no offsets for its readers.
  *
- * - The offset store says which consumer reads it and from where; an ack is only leave to send
+ * - The offset store says which consumer reads it and from where; an ack only lets the broker send
  *   more.
  * - A stream that was deleted and declared again begins at 0, and the broker would skip what lies
  *   before the offset that we ask for. So an offset beyond the end means the beginning; and so does
@@ -222,8 +222,8 @@ static semel_status run_probe(struct semel_rabbit *rabbit, const char *queue,
 	if (status != SEMEL_OK || probe->first >= 0)
 		return status;
 	return semel_error_set(error, SEMEL_OUTAGE,
-			       "%s does not let us read the stream %s (has this node a replica of "
-			       "it?)",
+			       "%s does not let us read the stream %s (does this node have a "
+			       "replica of it?)",
 			       rabbit->address, queue);
 }
 
@@ -267,7 +267,7 @@ static semel_status check_position(struct semel_rabbit *rabbit,
 		return SEMEL_OK;
 	}
 	warn(assignment, exists ? "stream has another event at this scope's position (it was "
-				  "declared again, or lost its end); reading from its beginning"
+				  "declared again, or truncated); reading from its beginning"
 				: "stream ends before this scope's position (it was declared "
 				  "again); reading from its beginning");
 	*from = SEMEL_RABBIT_FIRST;

@@ -176,10 +176,10 @@ static semel_status compare(struct semel_rabbit *rabbit, const struct entity *en
 		return SEMEL_OK;
 	if (status == SEMEL_CONFIG && is_older(rabbit, entity, &why))
 		snprintf(text, sizeof(text),
-			 "the queue %s was made by an earlier version, without x-delivery-limit: "
-			 "an event that is redelivered too often is dropped where a policy, or "
-			 "RabbitMQ 4, has such a limit (let it drain, delete the queue, and run "
-			 "semel topology apply)",
+			 "the queue %s was declared by an earlier version, without "
+			 "x-delivery-limit: an event that is redelivered too often is dropped "
+			 "where a policy, or RabbitMQ 4, has such a limit (let it drain, delete "
+			 "the queue, and run semel topology apply)",
 			 entity->name);
 	else if (status != SEMEL_CONFIG || !explain(entity, why.text, text, sizeof(text)))
 		snprintf(text, sizeof(text), "cannot declare the %s %.255s: %.700s", entity->kind,

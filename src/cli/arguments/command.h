@@ -55,7 +55,7 @@ struct semel_command {
 /* Headings of the program's help, in this order. */
 #define SEMEL_GROUP_START   "Start"
 #define SEMEL_GROUP_DELIVER "Deliver"
-#define SEMEL_GROUP_CARE    "Look after"
+#define SEMEL_GROUP_OPERATE "Operate"
 #define SEMEL_GROUP_PROVE   "Prove"
 
 /* NULL-ended. */

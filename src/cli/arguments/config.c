@@ -521,7 +521,7 @@ static semel_status refuse_more(struct reading *reading, yaml_parser_t *parser)
 	const yaml_node_t *root = yaml_document_get_root_node(&document);
 	if (root)
 		status = config_error(reading, line_of(root),
-				      "a second document begins here, and one is all that is read "
+				      "a second document begins here, and only one is read "
 				      "(remove the line --- and join them)");
 	yaml_document_delete(&document);
 	return status;

@@ -24,7 +24,8 @@ const struct semel_exit_row semel_exit_rows[] = {
 
 const struct semel_variable_row semel_variable_rows[] = {
 	{ "SEMEL_STORE", "URL of the store" },
-	{ "SEMEL_STORE_FILE", "file with the URL of the store, to keep a password out of sight" },
+	{ "SEMEL_STORE_FILE",
+	  "file with the URL of the store, to keep a password out of the environment" },
 	{ "SEMEL_BROKER", "URL of the broker" },
 	{ "SEMEL_BROKER_FILE", "file with the URL of the broker" },
 	{ "SEMEL_CONFIG", "config file" },
@@ -40,7 +41,7 @@ const struct semel_example semel_first_steps[] = {
 	  "5}'",
 	  "write an event" },
 	{ "semel relay --drain", "send it to the broker, semel-broker.db" },
-	{ "semel consume --scope look --topic order.events --print --drain", "receive it" },
+	{ "semel consume --scope inspect --topic order.events --print --drain", "receive it" },
 	{ "semel verify", "check that nothing is missing" },
 	{ 0 },
 };
@@ -229,7 +230,7 @@ static void command_help(const struct semel_command *command, struct semel_buffe
 static void program_help(struct semel_buffer *buffer)
 {
 	static const char *const groups[] = { SEMEL_GROUP_START, SEMEL_GROUP_DELIVER,
-					      SEMEL_GROUP_CARE, SEMEL_GROUP_PROVE };
+					      SEMEL_GROUP_OPERATE, SEMEL_GROUP_PROVE };
 	semel_buffer_string(buffer,
 			    "Usage: semel [--config FILE] [--store URL] [--broker URL] COMMAND "
 			    "[options]\n\n"

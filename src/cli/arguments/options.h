@@ -50,7 +50,7 @@ struct semel_option {
 #define SEMEL_OPTION_JSON                                                                          \
 	{                                                                                          \
 		.name = "json", .kind = SEMEL_OPTION_FLAG, .command_line_only = true,              \
-		.help = "answer in JSON",                                                          \
+		.help = "print the result as JSON",                                                \
 	}
 
 struct semel_command;

@@ -206,7 +206,7 @@ static const struct semel_example examples[] = {
 	  "an invoice per order, effectively once, without code" },
 	{ "semel consume --scope mail --topic order.events --exec ./send-mail --claim separate",
 	  "run a program per event; never send a second mail, even after a crash" },
-	{ "semel consume --scope look --topic order.events --print --drain",
+	{ "semel consume --scope inspect --topic order.events --print --drain",
 	  "print the events of a topic" },
 	{ 0 },
 };

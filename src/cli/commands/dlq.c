@@ -524,7 +524,7 @@ static const struct semel_example examples[] = {
 
 const struct semel_command semel_command_dlq = {
 	.name = "dlq",
-	.group = SEMEL_GROUP_CARE,
+	.group = SEMEL_GROUP_OPERATE,
 	.summary = "list, show, replay or discard dead letters",
 	.details = "A dead letter is an event that is no longer retried, kept with its payload: a "
 		   "handler of a subscription rejected it, or the broker refused it.",

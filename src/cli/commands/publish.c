@@ -99,7 +99,7 @@ static struct semel_text inherited_headers(struct semel_arena *arena)
 }
 
 /* The headers with those that flow on added where they are missing. given may be NULL; it is
- * returned as it is when it is no JSON object, for the event's own check to complain about.
+ * returned as it is when it is not a JSON object, for the event's own check to complain about.
  * NULL: no memory. */
 static const char *merge_headers(struct semel_text inherited, const char *given,
 				 struct semel_arena *arena)

@@ -201,7 +201,7 @@ static const struct semel_example examples[] = {
 
 const struct semel_command semel_command_subscriptions = {
 	.name = "subscriptions",
-	.group = SEMEL_GROUP_CARE,
+	.group = SEMEL_GROUP_OPERATE,
 	.summary = "list, pause and resume subscriptions",
 	.details = "The subscriptions of the store: a consumer is recorded when it starts.",
 	.examples = examples,

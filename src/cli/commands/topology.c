@@ -259,7 +259,7 @@ static const struct semel_example examples[] = {
 
 const struct semel_command semel_command_topology = {
 	.name = "topology",
-	.group = SEMEL_GROUP_CARE,
+	.group = SEMEL_GROUP_OPERATE,
 	.summary = "create or compare what subscriptions need at the broker",
 	.details = "Exchanges, queues and retry tiers on RabbitMQ; topics and subscriptions in the "
 		   "file of a local broker; with --cdc the publication and the replication slot of "

@@ -98,8 +98,8 @@ static semel_status find_pooler(PGconn *connection, int wait_ms, bool *found_out
 	if (semel_libpq.status(connection) != CONNECTION_OK || !semel_libpq.isBusy(connection))
 		return semel_pg_error(connection, NULL, "connect", error);
 	return semel_error_set(error, SEMEL_OUTAGE,
-			       "PostgreSQL does not answer within %d s (has a pooler no session "
-			       "left? a relay needs two of them, every other part one)",
+			       "PostgreSQL does not answer within %d s (is a pooler out of "
+			       "sessions? a relay needs two of them, every other command one)",
 			       wait_ms / 1000);
 }
 
@@ -128,10 +128,9 @@ static bool is_swapped(PGconn *first, PGconn *second, int wait_ms)
 static semel_status refuse_pooler(semel_error *error)
 {
 	return semel_error_set(error, SEMEL_CONFIG,
-			       "a pooler before PostgreSQL gives every transaction another "
-			       "session, and semel needs one of its own (let PgBouncer have "
-			       "pool_mode = session for this database, or connect to PostgreSQL "
-			       "directly)");
+			       "the connection pooler gives every transaction another session, "
+			       "and semel needs one of its own (set pool_mode = session for this "
+			       "database in PgBouncer, or connect to PostgreSQL directly)");
 }
 
 /* ---- the connection -------------------------------------------------------------------------- */

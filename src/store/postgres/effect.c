@@ -27,7 +27,7 @@ struct values {
 	struct semel_arena *arena;
 };
 
-/* A payload that is no text is given as bytes, for a column that takes them. */
+/* A payload that is not text is given as bytes, for a column that takes them. */
 static void add_payload(struct semel_pg_params *params, struct semel_text payload)
 {
 	struct semel_pg_params both = { 0 };
@@ -426,7 +426,7 @@ semel_status semel_pg_evaluate(semel_store *store, const char *expression,
 		goto free_statement;
 	if (*rest != '\0')
 		status = semel_error_set(error, SEMEL_INVALID,
-					 "one SQL expression is wanted, not a statement: %s",
+					 "expected one SQL expression, not a statement: %s",
 					 expression);
 	if (status != SEMEL_OK)
 		goto free_statement;

@@ -92,7 +92,7 @@ static const char *advice_for(semel_status status, const char *state, const char
 		return " (CREATE TABLE semel_inbox_other PARTITION OF semel_inbox DEFAULT)";
 	if (is_forbidden_by_publication(message))
 		return " (a publication of updates with a row filter or a column list forbids it: "
-		       "semel --store URL init --cdc mends the one of the change stream; "
+		       "semel --store URL init --cdc repairs that of the change stream; "
 		       "pg_publication_tables lists others)";
 	switch (status) {
 	case SEMEL_NO_SCHEMA: /* a user's statement may lack a table of his own */

@@ -370,17 +370,17 @@ semel_status semel_pg_check_schema(semel_store *store, semel_error *error)
 }
 
 semel_status semel_pg_slot_read(semel_store *store, const char *slot,
-				struct semel_slot_status *look_out, semel_error *error)
+				struct semel_slot_status *status_out, semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
 	PGresult *result = NULL;
-	*look_out = (struct semel_slot_status){ .limit = -1 };
+	*status_out = (struct semel_slot_status){ .limit = -1 };
 	semel_pg_add_string(&params, slot);
 	semel_status status =
 		semel_pg_run(semel_pg_tx(store), &select_slot, &params, &result, error);
 	if (status != SEMEL_OK)
 		return status;
-	read_slot(result, look_out);
+	read_slot(result, status_out);
 	semel_pg_clear(result);
 	return status;
 }
@@ -399,7 +399,7 @@ static void judge_slot(const struct examiner *examiner, const struct semel_slot_
 	if (slot->lost)
 		problem(examiner, SEMEL_CHECK_SLOT,
 			"the slot is lost: the server has removed parts of the log that it needs",
-			"nothing for a relay that runs: it polls and makes a new one; else run "
+			"nothing while a relay runs: it polls and creates a new one; otherwise: "
 			"semel relay --source cdc");
 	else if (slot->retained > examination->slot_budget)
 		problem(examiner, SEMEL_CHECK_SLOT, text, remedy);
@@ -542,7 +542,7 @@ static void examine_order(const struct examiner *examiner)
 	snprintf(
 		text, sizeof(text),
 		"transactions publish for one aggregate before they have its lock (%lld aggregates "
-		"of late): polling keeps the order of numbers, not of commits",
+		"recently): polling keeps the order of numbers, not of commits",
 		(long long)count);
 	if (semel_pg_bool(result, 0, 0))
 		fine(examiner, SEMEL_CHECK_STORE_ORDER, "by commit: track_commit_timestamp is on");
@@ -552,7 +552,7 @@ static void examine_order(const struct examiner *examiner)
 		       "= on and restart the server; or run the relay with --source cdc");
 	else
 		fine(examiner, SEMEL_CHECK_STORE_ORDER,
-		     "by number: no transactions crossed of late");
+		     "by number: no transactions crossed recently");
 	semel_pg_clear(result);
 }
 

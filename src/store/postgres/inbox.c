@@ -51,14 +51,14 @@ static const struct semel_pg_statement insert_claims = {
 };
 #define ANSWER "i.status, i.owner, " SEMEL_PG_MS("i.lease_until")
 static const struct semel_pg_statement find_claims = {
-	"look up claims",
+	"find claims",
 	"SELECT " ANSWER " FROM unnest($1::text[], $2::text[], $3::date[]) WITH ORDINALITY"
 	" AS c (scope, event_id, week_start, number) LEFT JOIN semel_inbox i"
 	" ON i.scope = c.scope AND i.event_id = c.event_id AND i.week_start = c.week_start"
 	" ORDER BY c.number"
 };
 static const struct semel_pg_statement find_in_any_week = {
-	"look up claims",
+	"find claims",
 	"SELECT " ANSWER " FROM unnest($1::text[], $2::text[]) WITH ORDINALITY"
 	" AS c (scope, event_id, number) LEFT JOIN LATERAL (SELECT * FROM semel_inbox s"
 	" WHERE s.scope = c.scope AND s.event_id = c.event_id LIMIT 1) AS i ON true"
@@ -72,10 +72,10 @@ static const struct semel_pg_statement insert_keys = {
 	" AS c (scope, event_id, key) ON CONFLICT DO NOTHING"
 };
 static const struct semel_pg_statement find_holders = {
-	"look up business keys", "SELECT k.event_id, k.event_id IS DISTINCT FROM c.event_id"
-				 " FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY"
-				 " AS c (scope, event_id, key, number) LEFT JOIN semel_inbox_key k"
-				 " ON k.scope = c.scope AND k.key = c.key ORDER BY c.number"
+	"find business keys", "SELECT k.event_id, k.event_id IS DISTINCT FROM c.event_id"
+			      " FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY"
+			      " AS c (scope, event_id, key, number) LEFT JOIN semel_inbox_key k"
+			      " ON k.scope = c.scope AND k.key = c.key ORDER BY c.number"
 };
 static const struct semel_pg_statement change_claim = {
 	"change a claim",
@@ -290,7 +290,8 @@ static semel_status claim_each(semel_tx tx, const struct claims *all, semel_erro
 	bool explained = row == semel_pg_rows(result);
 	semel_pg_clear(result);
 	if (!explained)
-		return semel_error_set(error, SEMEL_INTERNAL, "claims came back in another order");
+		return semel_error_set(error, SEMEL_INTERNAL,
+				       "claims were returned in another order");
 	return all_new ? SEMEL_OK : find_existing(tx, all, error);
 }
 
@@ -513,7 +514,7 @@ semel_status semel_pg_inbox_is_settled(semel_tx tx, struct semel_text scope, str
 
 /* ---- the weeks of the inbox: a consumer that registers has the next ones prepared ------------ */
 
-static const struct semel_pg_statement prepare_inbox = { .what = "make the inbox's partitions",
+static const struct semel_pg_statement prepare_inbox = { .what = "create the inbox's partitions",
 							 .sql = "SELECT semel_inbox_prepare()" };
 
 /* Nothing depends on them: a role that may not have them made works without. */

@@ -20,10 +20,10 @@
 
 #define LEASE_COLUMNS "lane, epoch, owner, " SEMEL_PG_MS("expires_at")
 /* A low mark above every number that was drawn is from before the numbers went back: a copy of the
- * tables without their sequence (logical replication copies none). It is not believed. One under a
+ * tables without their sequence (logical replication copies none). It is ignored. One under a
  * sequence that has another file may be from before, too: the sequence was restarted, and has
  * passed it since. Or the tables come from a dump: what was sent without marks is not sent again;
- * the marks tell the rest. */
+ * the marks show the rest. */
 #define NUMBERS           "pg_relation_filenode('semel_outbox_seq')"
 #define IS_ABOVE_ALL(low) low " > (SELECT last_value FROM semel_outbox_seq)"
 #define HAS_OTHER_FILE    "coalesce(numbers <> " NUMBERS ", false)"
@@ -46,7 +46,7 @@ static const struct semel_pg_statement list_lanes = { "read the leases",
 						      " FROM semel_lease ORDER BY lane" };
 /* A row that is locked is being taken, or marked in: then the lane is not free. */
 static const struct semel_pg_statement take_lane = {
-	"take a lane",
+	"acquire a lane",
 	"UPDATE semel_lease SET owner = $3, epoch = epoch + 1, expires_at = $4::timestamptz,"
 	" low_seq = " LOW_SEQ ", unmarked_seq = " TAKEN_UNMARKED ", numbers = " NUMBERS
 	" WHERE lane = (SELECT lane FROM semel_lease WHERE lane = $1 AND epoch = $2"
@@ -66,7 +66,7 @@ static const struct semel_pg_statement renew_lane = {
 						"numbers"
 };
 static const struct semel_pg_statement rewind_lane = {
-	"go back to an event below the low mark",
+	"move the low mark back to an event",
 	"UPDATE semel_lease SET expires_at = $4::timestamptz, low_seq = least(low_seq, $5 - 1),"
 	" epoch = epoch + 1 WHERE lane = $1 AND epoch = $2 AND owner = $3 RETURNING " LEASE_COLUMNS
 	", low_seq, pg_current_xact_id()::text::bigint, numbers"

@@ -74,7 +74,7 @@ struct semel_libpq {
 	SEMEL_LIBPQ_FUNCTIONS(SEMEL_LIBPQ_MEMBER)
 };
 
-/* Complete once semel_libpq_load said OK, and constant from then on. */
+/* Complete once semel_libpq_load has returned OK, and constant from then on. */
 extern struct semel_libpq semel_libpq;
 
 /* Any thread. CONFIG when it is not installed. */

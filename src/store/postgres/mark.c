@@ -359,7 +359,7 @@ semel_status semel_pg_outbox_mark(semel_store *store, struct semel_lease *lease,
  */
 
 static const struct semel_pg_statement find_failed = {
-	"look up the failed event",
+	"find the failed event",
 	"SELECT lane, seq, aggregate_type, aggregate_id FROM semel_outbox WHERE id = $1"
 };
 static const struct semel_pg_statement reset_failed = {

@@ -167,7 +167,7 @@ static const struct semel_pg_statement fetch_run = {
 		      " WHERE x.lane = w.lane AND x.seq = w.seq) ORDER BY w.lane, w.seq LIMIT "
 		      "l.most) AS o"
 };
-static const struct semel_pg_statement look_at_lanes = {
+static const struct semel_pg_statement probe_lanes = {
 	"probe the outbox",
 	"SELECT EXISTS (SELECT 1 FROM semel_outbox o WHERE o.lane = l.lane AND o.seq > l.after"
 	" AND o.status = 'NEW'),"
@@ -383,7 +383,7 @@ semel_status semel_pg_outbox_probe(semel_store *base, struct semel_lane_probe *p
 	semel_pg_add_array(&params, &after_seqs);
 	semel_pg_add_time(&params, now_ms);
 	semel_status status =
-		semel_pg_run(semel_pg_tx(base), &look_at_lanes, &params, &result, error);
+		semel_pg_run(semel_pg_tx(base), &probe_lanes, &params, &result, error);
 	semel_buffer_free(&lanes);
 	semel_buffer_free(&after_seqs);
 	for (int i = 0; i < semel_pg_rows(result); i++) {
@@ -563,7 +563,7 @@ semel_status semel_pg_outbox_select(semel_store *store, const struct semel_outbo
  * itself; some wait behind an exception of their aggregate that was committed before them. One that
  * was polled was: polling had come to its end before. */
 static const struct semel_pg_statement check_rows = {
-	"look up events of the change stream",
+	"find events of the change stream",
 	"SELECT CASE WHEN o.seq IS NULL THEN r.seq <= l.low_seq"
 	" ELSE o.status <> 'NEW' OR x.seq IS NOT NULL END,"
 	" EXISTS (SELECT 1 FROM semel_outbox_exception e"

@@ -33,7 +33,7 @@ struct semel_pgoutput_message {
 };
 
 /* bytes are changed (each text gets its NUL) and must live as long as the row; it has capacity for
- * one more byte behind them. INTERNAL when they are no such message. */
+ * one more byte behind them. INTERNAL when they are not such a message. */
 semel_status semel_pgoutput_read(struct semel_pgoutput *stream, char *bytes, size_t length,
 				 struct semel_arena *arena,
 				 struct semel_pgoutput_message *message_out, semel_error *error);

@@ -83,7 +83,7 @@ static const struct semel_sql_statement note_known_since = {
 		     " SET value = greatest(m.value, excluded.value)")
 };
 static const struct semel_sql_statement prepare_inbox = {
-	.what = "make the inbox's partitions", .text = ONLY("SELECT semel_inbox_prepare()")
+	.what = "create the inbox's partitions", .text = ONLY("SELECT semel_inbox_prepare()")
 };
 
 #define OLD_BY_TIME SEMEL_SQL_OLD_BY_TIME

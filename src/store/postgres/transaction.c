@@ -68,7 +68,7 @@ static const struct semel_pg_statement commit_all = { "commit", "COMMIT" };
 static const struct semel_pg_statement set_savepoint = { "set a savepoint", "SAVEPOINT semel_one" };
 static const struct semel_pg_statement release_savepoint = { "release a savepoint",
 							     "RELEASE SAVEPOINT semel_one" };
-static const struct semel_pg_statement back_to_savepoint = { "go back to a savepoint",
+static const struct semel_pg_statement back_to_savepoint = { "roll back to a savepoint",
 							     "ROLLBACK TO SAVEPOINT semel_one" };
 
 semel_status semel_pg_begin(semel_store *store, semel_error *error)

@@ -138,8 +138,8 @@ static void log_oldest_transaction(struct semel_pg_store *store, int64_t waited_
 	    semel_pg_rows(result) > 0)
 		semel_log_detail(SEMEL_LOG_WARN,
 				 "open transaction holds back the low mark of the outbox",
-				 "%s, open for %lld s", semel_pg_value(result, 0, 0),
-				 (long long)(waited_ms / 1000));
+				 "waiting for %lld s: %s", (long long)(waited_ms / 1000),
+				 semel_pg_value(result, 0, 0));
 	semel_pg_clear(result);
 }
 

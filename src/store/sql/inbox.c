@@ -56,7 +56,7 @@ semel_status semel_sql_inbox_has_topic(semel_store *store, struct semel_text top
 
 static const struct semel_sql_statement get_position = { .what = "read a position",
 							 .text = SEMEL_SQL_EACH(GET_POSITION) };
-static const struct semel_sql_statement take_position = { .what = "take a position",
+static const struct semel_sql_statement take_position = { .what = "acquire a position",
 							  .text = SEMEL_SQL_EACH(TAKE_POSITION) };
 static const struct semel_sql_statement put_position = {
 	.what = "write a position",

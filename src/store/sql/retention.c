@@ -56,7 +56,7 @@ static const struct semel_sql_statement delete_exceptions = {
 		  [SEMEL_SQL_POSTGRES] = EXCEPTIONS_POSTGRES }
 };
 /* The week of the event. SQLite: 'weekday 0' is the Sunday on or after the day, and six days before
- * it is the Monday of its week; an id that is no text cannot be claimed. */
+ * it is the Monday of its week; an id that is not text cannot be claimed. */
 #define LEAVE_CLAIMS(week, has_id)                                                                 \
 	"INSERT INTO semel_inbox (scope, event_id, week_start, status, first_seen_at,"             \
 	" processed_at, topic, error_code, replay) SELECT d.scope, d.event_id, " week              \

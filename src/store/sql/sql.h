@@ -72,7 +72,7 @@ struct semel_sql_statement {
 
 enum semel_sql_type {
 	SEMEL_SQL_TEXT,
-	SEMEL_SQL_ANY_TEXT, /* may be no UTF-8: stored as bytes or repaired, as the column can */
+	SEMEL_SQL_ANY_TEXT, /* need not be UTF-8: stored as bytes or repaired, as the column can */
 	SEMEL_SQL_BYTES, /* stored as they are. The last parameters: PostgreSQL takes two of each,
 			  * the text, and the bytes where it is none */
 	SEMEL_SQL_INT,

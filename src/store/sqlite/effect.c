@@ -354,7 +354,7 @@ static semel_status prepare_expression(sqlite3 *db, const char *expression, stru
 					 expression);
 	else if (*tail != '\0' || sqlite3_column_count(effect->prepared) != 1)
 		status = semel_error_set(error, SEMEL_INVALID,
-					 "one SQL expression is wanted, not a statement: %s",
+					 "expected one SQL expression, not a statement: %s",
 					 expression);
 	sqlite3_free(sql);
 	if (status != SEMEL_OK)

@@ -22,7 +22,7 @@ static const struct semel_sqlite_statement insert_claim = {
 	" ON CONFLICT DO NOTHING"
 };
 static const struct semel_sqlite_statement find_claim = {
-	SEMEL_SQLITE_INBOX_FIND, "look up a claim",
+	SEMEL_SQLITE_INBOX_FIND, "find a claim",
 	"SELECT status, owner, lease_until FROM semel_inbox"
 	" WHERE scope = ?1 AND event_id = ?2 AND (?3 IS NULL OR week_start = ?3)"
 };
@@ -32,7 +32,7 @@ static const struct semel_sqlite_statement insert_key = {
 	" VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING"
 };
 static const struct semel_sqlite_statement find_key = {
-	SEMEL_SQLITE_KEY_FIND, "look up a business key",
+	SEMEL_SQLITE_KEY_FIND, "find a business key",
 	"SELECT event_id FROM semel_inbox_key WHERE scope = ?1 AND key = ?2"
 };
 static const struct semel_sqlite_statement change_claim = {

@@ -17,7 +17,7 @@ static const struct semel_sqlite_statement list_lanes = {
 	"SELECT lane, epoch, owner, expires_at, " LOW_SEQ " FROM semel_lease WHERE lane = 0"
 };
 static const struct semel_sqlite_statement take_lane = {
-	SEMEL_SQLITE_ONCE, "take a lane",
+	SEMEL_SQLITE_ONCE, "acquire a lane",
 	"UPDATE semel_lease SET owner = ?3, epoch = epoch + 1, expires_at = ?4, low_seq = " LOW_SEQ
 	" WHERE lane = ?1 AND epoch = ?2 RETURNING lane, epoch, owner, expires_at, low_seq"
 };
@@ -31,7 +31,7 @@ static const struct semel_sqlite_statement renew_lane = {
 								       "owner, expires_at, low_seq"
 };
 static const struct semel_sqlite_statement rewind_lane = {
-	SEMEL_SQLITE_ONCE, "go back to an event below the low mark",
+	SEMEL_SQLITE_ONCE, "move the low mark back to an event",
 	"UPDATE semel_lease SET expires_at = ?4, low_seq = min(low_seq, ?5 - 1), epoch = epoch + 1"
 	" WHERE lane = ?1 AND epoch = ?2 AND owner = ?3"
 	" RETURNING lane, epoch, owner, expires_at, low_seq"

@@ -287,7 +287,7 @@ leave:
  */
 
 static const struct semel_sqlite_statement find_failed = {
-	SEMEL_SQLITE_ONCE, "look up the failed event",
+	SEMEL_SQLITE_ONCE, "find the failed event",
 	"SELECT seq, aggregate_type, aggregate_id FROM semel_outbox WHERE id = ?1"
 };
 static const struct semel_sqlite_statement reset_failed = {

@@ -177,7 +177,7 @@ static void examine_journal(sqlite3 *db, const struct semel_examination *examina
 	else
 		semel_examination_report(
 			examination, SEMEL_CHECK_STORE_SETTINGS, SEMEL_SEVERITY_ADVICE,
-			"the journal is no write-ahead log: readers and writers wait for each "
+			"the journal is not a write-ahead log: readers and writers wait for each "
 			"other",
 			"PRAGMA journal_mode = WAL, once, unless the application needs it so");
 }

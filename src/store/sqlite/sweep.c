@@ -127,7 +127,7 @@ semel_status semel_sqlite_sweep(semel_store *base, const struct semel_lease *lea
 	semel_status status = SEMEL_OK;
 	*found_out = 0;
 	if (now_ms < store->sweep.next_ms || SEMEL_PLANTED("removed-rows-unseen") ||
-	    SEMEL_PLANTED("high-water-mark")) /* it would heal what the planted bug loses */
+	    SEMEL_PLANTED("high-water-mark")) /* it would repair what the planted bug loses */
 		return SEMEL_OK;
 	if (store->sweep.after_seq == 0) {
 		store->sweep.began_ms = now_ms;

@@ -36,7 +36,7 @@ static const struct semel_sqlite_statement release_savepoint = { SEMEL_SQLITE_RE
 								 "release a savepoint",
 								 "RELEASE semel_one" };
 static const struct semel_sqlite_statement back_to_savepoint = { SEMEL_SQLITE_ROLLBACK_TO,
-								 "go back to a savepoint",
+								 "roll back to a savepoint",
 								 "ROLLBACK TO semel_one" };
 
 static semel_status run(semel_store *store, const struct semel_sqlite_statement *statement,

@@ -32,14 +32,14 @@ static size_t client_count;
 static _Atomic int64_t clock_ms;
 static struct semel_connections *connections;
 
-static int64_t tell_time(void *user)
+static int64_t read_clock(void *user)
 {
 	(void)user;
 	return clock_ms;
 }
 
-static const union MHD_ConnectionInfo *tell_info(struct MHD_Connection *connection,
-						 enum MHD_ConnectionInfoType type, ...)
+static const union MHD_ConnectionInfo *connection_info(struct MHD_Connection *connection,
+						       enum MHD_ConnectionInfoType type, ...)
 {
 	static union MHD_ConnectionInfo info;
 	struct client *client = (struct client *)connection;
@@ -53,8 +53,8 @@ static const union MHD_ConnectionInfo *tell_info(struct MHD_Connection *connecti
 	return &info;
 }
 
-static const struct semel_env env = { .now_ms = tell_time, .steady_ms = tell_time };
-static const struct semel_microhttpd library = { .get_connection_info = tell_info };
+static const struct semel_env env = { .now_ms = read_clock, .steady_ms = read_clock };
+static const struct semel_microhttpd library = { .get_connection_info = connection_info };
 
 static int start(void **state)
 {
@@ -117,7 +117,7 @@ static struct client *arrive(struct client *client, const char *address)
 	return client;
 }
 
-static struct client *come(const char *address)
+static struct client *connect_from(const char *address)
 {
 	struct client *client = &clients[client_count++];
 	int ends[2];
@@ -134,9 +134,9 @@ static void move(struct client *client, enum semel_connection_state state)
 }
 
 /* It had its first answer. */
-static struct client *come_and_get(const char *address, bool trusted)
+static struct client *connect_and_get(const char *address, bool trusted)
 {
-	struct client *client = come(address);
+	struct client *client = connect_from(address);
 
 	move(client, SEMEL_CONNECTION_RECEIVES);
 	semel_connection_trust(connections, (struct MHD_Connection *)client, trusted);
@@ -166,13 +166,13 @@ static void the_response_stalled_for_longest_is_aborted_first(void **state)
 
 	(void)state;
 	for (int i = 0; i < PLACES; i++) {
-		held[i] = come(i % 2 ? "192.0.2.1" : "192.0.2.2");
+		held[i] = connect_from(i % 2 ? "192.0.2.1" : "192.0.2.2");
 		move(held[i], SEMEL_CONNECTION_RECEIVES);
 		move(held[i], SEMEL_CONNECTION_SENDS);
 	}
 	assert_int_equal(count_cut(), 0);
 	clock_ms += OLD_MS;
-	struct client *newcomer = come("192.0.2.3");
+	struct client *newcomer = connect_from("192.0.2.3");
 	assert_true(is_cut(held[0]));
 	assert_false(is_cut(newcomer));
 	assert_int_equal(count_cut(), 1);
@@ -181,9 +181,9 @@ static void the_response_stalled_for_longest_is_aborted_first(void **state)
 static void connections_with_a_token_are_evicted_last(void **state)
 {
 	(void)state;
-	struct client *operator= come_and_get("192.0.2.1", true);
+	struct client *operator= connect_and_get("192.0.2.1", true);
 	for (int i = 0; i < 20; i++)
-		come_and_get(i % 2 ? "192.0.2.1" : "192.0.2.2", false);
+		connect_and_get(i % 2 ? "192.0.2.1" : "192.0.2.2", false);
 	assert_false(is_cut(operator));
 	assert_int_equal(count_cut(), 21 - PLACES);
 }
@@ -191,25 +191,25 @@ static void connections_with_a_token_are_evicted_last(void **state)
 static void the_address_with_most_connections_is_evicted_first(void **state)
 {
 	(void)state;
-	struct client *first = come_and_get("192.0.2.1", false);
+	struct client *first = connect_and_get("192.0.2.1", false);
 	for (int i = 0; i < 20; i++)
-		come_and_get("198.51.100.1", false);
-	come("198.51.100.2");
+		connect_and_get("198.51.100.1", false);
+	connect_from("198.51.100.2");
 	assert_false(is_cut(first));
 }
 
 static void one_address_has_its_quota_and_no_more(void **state)
 {
 	(void)state;
-	struct client *first = come_and_get("2001:db8::1", false);
+	struct client *first = connect_and_get("2001:db8::1", false);
 	for (int i = 0; i < PER_ADDRESS - 1; i++)
-		come_and_get("2001:db8::ffff:2", false);
+		connect_and_get("2001:db8::ffff:2", false);
 	assert_int_equal(count_cut(), 0);
-	struct client *newcomer = come("2001:db8::3"); /* the same /64 */
+	struct client *newcomer = connect_from("2001:db8::3"); /* the same /64 */
 	assert_true(is_cut(first));
 	assert_false(is_cut(newcomer));
-	come("2001:db8:0:1::1");
-	come("::ffff:192.0.2.1");
+	connect_from("2001:db8:0:1::1");
+	connect_from("::ffff:192.0.2.1");
 	assert_int_equal(count_cut(), 1);
 }
 
@@ -218,9 +218,10 @@ static void an_ipv4_address_is_one_however_it_is_written(void **state)
 	char one[SEMEL_CLIENT_ADDRESS_SIZE], other[SEMEL_CLIENT_ADDRESS_SIZE];
 
 	(void)state;
-	semel_connection_address(connections, (struct MHD_Connection *)come("192.0.2.1"), one);
-	semel_connection_address(connections, (struct MHD_Connection *)come("::ffff:192.0.2.1"),
-				 other);
+	semel_connection_address(connections, (struct MHD_Connection *)connect_from("192.0.2.1"),
+				 one);
+	semel_connection_address(connections,
+				 (struct MHD_Connection *)connect_from("::ffff:192.0.2.1"), other);
 	assert_string_equal(one, "::ffff:192.0.2.1");
 	assert_string_equal(one, other);
 }
@@ -231,12 +232,12 @@ static void running_requests_and_streams_are_never_evicted(void **state)
 
 	(void)state;
 	for (int i = 0; i < 4; i++) {
-		held[i] = come("192.0.2.1");
+		held[i] = connect_from("192.0.2.1");
 		move(held[i], i % 2 ? SEMEL_CONNECTION_WAITS : SEMEL_CONNECTION_STREAMS);
 	}
 	clock_ms += OLD_MS;
 	for (int i = 0; i < 20; i++)
-		come("192.0.2.1");
+		connect_from("192.0.2.1");
 	for (int i = 0; i < 4; i++)
 		assert_false(is_cut(held[i]));
 }
@@ -245,21 +246,21 @@ static void a_quarter_is_for_connections_without_a_response(void **state)
 {
 	(void)state;
 	for (int i = 0; i < PLACES - 2; i++)
-		come_and_get(i % 2 ? "192.0.2.1" : "192.0.2.2", true);
-	struct client *probe = come("192.0.2.3");
-	come_and_get("192.0.2.4", true);
-	come_and_get("192.0.2.5", true);
+		connect_and_get(i % 2 ? "192.0.2.1" : "192.0.2.2", true);
+	struct client *probe = connect_from("192.0.2.3");
+	connect_and_get("192.0.2.4", true);
+	connect_and_get("192.0.2.5", true);
 	assert_int_equal(count_cut(), 1);
 	assert_false(is_cut(probe));
-	clock_ms += OLD_MS; /* it has had its time, and is nobody any more */
-	come("192.0.2.6");
+	clock_ms += OLD_MS; /* it has had its time, and has no priority any more */
+	connect_from("192.0.2.6");
 	assert_true(is_cut(probe));
 }
 
 static void a_request_has_its_time_to_arrive(void **state)
 {
 	(void)state;
-	struct client *client = come("192.0.2.1");
+	struct client *client = connect_from("192.0.2.1");
 	clock_ms += 29000;
 	semel_connections_check(connections);
 	assert_false(is_cut(client));
@@ -268,8 +269,8 @@ static void a_request_has_its_time_to_arrive(void **state)
 	assert_true(is_cut(client));
 }
 
-/* Over TCP: only there the kernel tells how much the other side has taken. */
-static struct client *come_over_tcp(void)
+/* Over TCP: only there the kernel reports how much the peer has received. */
+static struct client *connect_over_tcp(void)
 {
 	struct client *client = &clients[client_count++];
 	struct sockaddr_in address = { .sin_family = AF_INET,
@@ -322,7 +323,7 @@ static void take_some(const struct client *client)
 
 static void a_response_without_progress_is_aborted(void **state)
 {
-	struct client *stalled = come_over_tcp(), *slow = come_over_tcp();
+	struct client *stalled = connect_over_tcp(), *slow = connect_over_tcp();
 
 	(void)state;
 	for (int i = 0; i < 2; i++) {
@@ -344,7 +345,7 @@ static void a_response_without_progress_is_aborted(void **state)
 
 static void responses_in_memory_are_bounded(void **state)
 {
-	struct client *first = come("192.0.2.1"), *second = come("192.0.2.2");
+	struct client *first = connect_from("192.0.2.1"), *second = connect_from("192.0.2.2");
 
 	(void)state;
 	semel_connection_move(connections, (struct MHD_Connection *)first, SEMEL_CONNECTION_SENDS,
@@ -355,7 +356,7 @@ static void responses_in_memory_are_bounded(void **state)
 	assert_true(is_cut(first));
 	assert_false(is_cut(second));
 	move(second, SEMEL_CONNECTION_IDLE);
-	struct client *third = come("192.0.2.3");
+	struct client *third = connect_from("192.0.2.3");
 	semel_connection_move(connections, (struct MHD_Connection *)third, SEMEL_CONNECTION_SENDS,
 			      900);
 	assert_int_equal(count_cut(), 1);
@@ -366,12 +367,12 @@ static void one_address_has_half_of_the_waiting_requests(void **state)
 	(void)state;
 	struct client *client = NULL;
 	for (int i = 0; i < 2; i++) {
-		client = come("192.0.2.1");
+		client = connect_from("192.0.2.1");
 		assert_true(
 			semel_connection_can_wait(connections, (struct MHD_Connection *)client));
 		move(client, SEMEL_CONNECTION_WAITS);
 	}
-	struct client *third = come("192.0.2.1"), *other = come("192.0.2.2");
+	struct client *third = connect_from("192.0.2.1"), *other = connect_from("192.0.2.2");
 	assert_false(semel_connection_can_wait(connections, (struct MHD_Connection *)third));
 	assert_true(semel_connection_can_wait(connections, (struct MHD_Connection *)other));
 	move(client, SEMEL_CONNECTION_SENDS);
@@ -386,16 +387,16 @@ static bool is_last(struct client *client)
 static void a_connection_ends_after_its_requests_or_when_capacity_is_scarce(void **state)
 {
 	(void)state;
-	struct client *client = come_and_get("192.0.2.1", true);
+	struct client *client = connect_and_get("192.0.2.1", true);
 	assert_false(is_last(client));
 	for (int i = 0; i < 2; i++)
 		move(client, SEMEL_CONNECTION_RECEIVES);
 	assert_true(is_last(client));
-	struct client *stranger = come_and_get("192.0.2.2", false);
-	assert_false(is_last(stranger));
+	struct client *untrusted = connect_and_get("192.0.2.2", false);
+	assert_false(is_last(untrusted));
 	for (int i = 0; i < PLACES - 2; i++)
-		come("192.0.2.3");
-	assert_true(is_last(stranger));
+		connect_from("192.0.2.3");
+	assert_true(is_last(untrusted));
 }
 
 int main(void)

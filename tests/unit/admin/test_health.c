@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* When something has moved between two looks. */
+/* When two samples of the health monitor show progress. */
 #include "admin/health.h"
 
 #include <setjmp.h>

@@ -83,13 +83,13 @@ static void headers_of_any_type_are_hidden_and_as_often_as_they_stand_there(void
 	const char *shown = show_event(paths,
 				       "{\"token\":12345,\"Token\":{\"a\":[\"678901\"]},"
 				       "\"t\\u006fken\":true,\"token\":\"abcdef\",\"b\":1}",
-				       "{}", "said 678901");
+				       "{}", "wrote 678901");
 	assert_non_null(strstr(shown, "\"headers\":{\"token\":\"[hidden]\",\"Token\":\"[hidden]\","
 				      "\"t\\u006fken\":\"[hidden]\",\"token\":\"[hidden]\","
 				      "\"b\":1}"));
 	assert_non_null(strstr(shown, "\"failureReason\":\"[hidden]\""));
 	assert_non_null(strstr(shown, "\"sagaId\":\"[hidden]\",\"correlationId\":\"flow-88\""));
-	shown = show_event(paths, "[\"token\",\"abcdef\"]", "{}", "said nothing");
+	shown = show_event(paths, "[\"token\",\"abcdef\"]", "{}", "wrote nothing");
 	assert_non_null(strstr(shown, "\"headers\":\"[hidden]\""));
 	assert_non_null(strstr(shown, "\"failureReason\":\"[hidden]\""));
 }
@@ -166,7 +166,7 @@ static void a_reason_that_repeats_what_is_hidden_is_hidden_whole(void **state)
 
 /* Read as base64, they have characters beyond ASCII by accident. */
 static const char *const ordinary[] = {
-	"the program exited with status 1 and said nothing on stderr",
+	"the program exited with status 1 and wrote nothing to stderr",
 	"HTTP 500: {\"error\":\"internal server error\"}",
 	"null value in column \"total\" of relation \"invoice\" violates not-null constraint "
 	"[23502]",

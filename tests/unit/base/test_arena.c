@@ -50,7 +50,7 @@ static void texts_are_copied_with_a_nul_behind(void **state)
 	assert_string_equal(semel_arena_text(*state, "", 0).data, "");
 }
 
-static void what_cannot_be_had_is_told(void **state)
+static void an_impossible_size_is_reported(void **state)
 {
 	assert_null(semel_arena_alloc(*state, SIZE_MAX));
 	assert_null(semel_arena_alloc(*state, SIZE_MAX - 64));
@@ -93,7 +93,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(pieces_are_aligned_and_do_not_overlap, make, drop),
 		cmocka_unit_test_setup_teardown(texts_are_copied_with_a_nul_behind, make, drop),
-		cmocka_unit_test_setup_teardown(what_cannot_be_had_is_told, make, drop),
+		cmocka_unit_test_setup_teardown(an_impossible_size_is_reported, make, drop),
 		cmocka_unit_test_setup_teardown(printing_measures_itself, make, drop),
 		cmocka_unit_test_setup_teardown(a_reset_counts_anew_and_reuses_its_block, make,
 						drop),

@@ -56,7 +56,7 @@ static enum semel_child_result run_to_end(struct semel_child *child)
 	return run_with(child, semel_text_from("", 0));
 }
 
-static enum semel_child_result say_line(struct semel_child *child, const char *line, size_t limit)
+static enum semel_child_result send_line(struct semel_child *child, const char *line, size_t limit)
 {
 	const struct semel_child_communication options = { .input = semel_text_of(line),
 							   .timeout_ms = LONG_MS,
@@ -207,13 +207,13 @@ static void lines_are_returned_one_by_one(void **state)
 	(void)state;
 	struct semel_child *child =
 		start("read x; echo one $x; echo two; read x; echo three $x", true);
-	assert_int_equal(say_line(child, "a\n", 100), SEMEL_CHILD_LINE);
+	assert_int_equal(send_line(child, "a\n", 100), SEMEL_CHILD_LINE);
 	assert_output(child, "one a");
-	assert_int_equal(say_line(child, "b\n", 100), SEMEL_CHILD_LINE);
+	assert_int_equal(send_line(child, "b\n", 100), SEMEL_CHILD_LINE);
 	assert_output(child, "two");
-	assert_int_equal(say_line(child, "", 100), SEMEL_CHILD_LINE);
+	assert_int_equal(send_line(child, "", 100), SEMEL_CHILD_LINE);
 	assert_output(child, "three b");
-	assert_int_equal(say_line(child, "", 100), SEMEL_CHILD_EXITED);
+	assert_int_equal(send_line(child, "", 100), SEMEL_CHILD_EXITED);
 	semel_child_end(child, 0);
 }
 
@@ -221,7 +221,7 @@ static void a_line_beyond_the_limit_is_too_much(void **state)
 {
 	(void)state;
 	struct semel_child *child = start("while :; do printf xxxxxxxxxxxxxxxx; done", true);
-	assert_int_equal(say_line(child, "", 1000), SEMEL_CHILD_TOO_MUCH);
+	assert_int_equal(send_line(child, "", 1000), SEMEL_CHILD_TOO_MUCH);
 	semel_child_end(child, 0);
 }
 
@@ -229,7 +229,7 @@ static void a_time_out_ends_the_whole_group(void **state)
 {
 	(void)state;
 	struct semel_child *child = start("sleep 1000 & echo $!; wait", true);
-	assert_int_equal(say_line(child, "", 100), SEMEL_CHILD_LINE);
+	assert_int_equal(send_line(child, "", 100), SEMEL_CHILD_LINE);
 	pid_t grandchild = (pid_t)atoi(semel_text_string(semel_child_output(child)));
 	assert_true(is_alive(grandchild));
 	const struct semel_child_communication options = {
@@ -240,11 +240,11 @@ static void a_time_out_ends_the_whole_group(void **state)
 	wait_until_gone(grandchild);
 }
 
-static void a_program_in_a_hurry_takes_all_groups_with_it(void **state)
+static void an_immediate_stop_kills_all_groups(void **state)
 {
 	(void)state;
 	struct semel_child *child = start("sleep 1000 & echo $!; wait", true);
-	assert_int_equal(say_line(child, "", 100), SEMEL_CHILD_LINE);
+	assert_int_equal(send_line(child, "", 100), SEMEL_CHILD_LINE);
 	pid_t grandchild = (pid_t)atoi(semel_text_string(semel_child_output(child)));
 	semel_child_kill_all();
 	wait_until_gone(grandchild);
@@ -253,12 +253,12 @@ static void a_program_in_a_hurry_takes_all_groups_with_it(void **state)
 	semel_child_end(child, 0);
 }
 
-static void a_child_that_ignores_the_friendly_signal_is_killed(void **state)
+static void a_child_that_ignores_sigterm_is_killed(void **state)
 {
 	(void)state;
 	struct semel_child *child =
 		start("trap '' TERM; echo $$; while :; do sleep 1000; done", true);
-	assert_int_equal(say_line(child, "", 100), SEMEL_CHILD_LINE);
+	assert_int_equal(send_line(child, "", 100), SEMEL_CHILD_LINE);
 	pid_t pid = (pid_t)atoi(semel_text_string(semel_child_output(child)));
 	semel_child_end(child, 0);
 	assert_false(is_alive(pid));
@@ -274,7 +274,7 @@ static void a_child_that_ends_when_its_stdin_does_gets_no_signal(void **state)
 		 "trap 'echo signal > %s; exit' TERM; echo up; cat > /dev/null; echo end > %s",
 		 path, path);
 	struct semel_child *child = start(command, true);
-	assert_int_equal(say_line(child, "", 100), SEMEL_CHILD_LINE);
+	assert_int_equal(send_line(child, "", 100), SEMEL_CHILD_LINE);
 	semel_child_end(child, LONG_MS);
 	assert_int_equal(pread(fd, word, sizeof word - 1, 0), 4);
 	assert_string_equal(word, "end\n");
@@ -367,7 +367,7 @@ static void *start_and_leave(void *argument)
 {
 	struct semel_child **child_out = argument;
 	*child_out = start("echo up; exec sleep 1000", true);
-	assert_int_equal(say_line(*child_out, "", 100), SEMEL_CHILD_LINE);
+	assert_int_equal(send_line(*child_out, "", 100), SEMEL_CHILD_LINE);
 	return NULL;
 }
 
@@ -396,8 +396,8 @@ int main(void)
 		cmocka_unit_test(lines_are_returned_one_by_one),
 		cmocka_unit_test(a_line_beyond_the_limit_is_too_much),
 		cmocka_unit_test(a_time_out_ends_the_whole_group),
-		cmocka_unit_test(a_program_in_a_hurry_takes_all_groups_with_it),
-		cmocka_unit_test(a_child_that_ignores_the_friendly_signal_is_killed),
+		cmocka_unit_test(an_immediate_stop_kills_all_groups),
+		cmocka_unit_test(a_child_that_ignores_sigterm_is_killed),
 		cmocka_unit_test(a_child_that_ends_when_its_stdin_does_gets_no_signal),
 		cmocka_unit_test(another_thread_interrupts_a_communication),
 		cmocka_unit_test(no_descriptor_of_ours_reaches_it),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of statuses is complete, and says what the contract of the program says. Errors are
+/* The table of statuses is complete, and agrees with the contract of the program. Errors are
  * bounded, readable and may be left out. */
 #include "base/error.h"
 #include "base/text.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* JSON in place says what jansson says, on documents that were grown and then damaged by chance. */
+/* JSON in place agrees with jansson, on random documents that were damaged at random. */
 #include "base/buffer.h"
 #include "base/json.h"
 
@@ -303,7 +303,7 @@ static void the_first_character_says_what_a_value_is(void **state)
 	assert_int_equal(semel_json_first(SEMEL_TEXT("\"{\"")), '"');
 }
 
-/* Whatever the tree says, the walk says too. */
+/* The walk agrees with the tree. */
 static void the_walk_finds_what_jansson_finds(void **state)
 {
 	(void)state;

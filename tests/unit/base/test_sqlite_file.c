@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening SQLite files, what is said when that fails, and checkpoints under the write lock. */
+/* Opening SQLite files, how failures are reported, and checkpoints under the write lock. */
 #include "base/sqlite_file.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Moments and durations, against the C library's calendar where it can tell. */
+/* Moments and durations, against the C library's calendar within its range. */
 #include "base/time.h"
 
 #include <setjmp.h>

@@ -218,15 +218,15 @@ static void fill(const char *holder, const char *secret, char *out, size_t size)
 	}
 }
 
-/* "postgres://shop:a@b" without a host says that b is the host: nothing shows otherwise. */
-static bool says_otherwise(const char *holder, const char *secret)
+/* In "postgres://shop:a@b" without a host, b is the host: nothing shows otherwise. */
+static bool is_ambiguous(const char *holder, const char *secret)
 {
 	return !strpbrk(holder, "@?#=") && strchr(secret, '@');
 }
 
 static void assert_hidden(const char *holder, const char *secret)
 {
-	if (says_otherwise(holder, secret))
+	if (is_ambiguous(holder, secret))
 		return;
 	char text[256], shown[256];
 	fill(holder, secret, text, sizeof(text));

@@ -77,7 +77,7 @@ static void without_a_reason_it_sleeps_its_time(void **state)
 	assert_false(semel_wake_sleep(wake, -5));
 }
 
-static void a_ring_is_remembered_for_ever(void **state)
+static void a_wakeup_is_remembered_for_ever(void **state)
 {
 	(void)state;
 	assert_false(semel_wake_is_notified(wake));
@@ -95,7 +95,7 @@ static void *notify(void *unused)
 	return NULL;
 }
 
-static void a_ring_from_another_thread_wakes(void **state)
+static void a_wakeup_from_another_thread_wakes(void **state)
 {
 	(void)state;
 	pthread_t thread;
@@ -218,7 +218,7 @@ static void a_readable_descriptor_wakes(void **state)
 
 static int64_t test_clock_ms;
 
-static int64_t tell_time(void *user)
+static int64_t read_clock(void *user)
 {
 	(void)user;
 	return test_clock_ms;
@@ -233,8 +233,8 @@ static void pass_time(void *user, int64_t wait_ms)
 static void on_the_clock_of_a_test_time_passes_without_sleeping(void **state)
 {
 	(void)state;
-	const struct semel_env env = { .now_ms = tell_time,
-				       .steady_ms = tell_time,
+	const struct semel_env env = { .now_ms = read_clock,
+				       .steady_ms = read_clock,
 				       .advance = pass_time };
 	int64_t before_ms = semel_steady_ms(semel_env_system());
 	semel_wake_set_env(wake, &env);
@@ -248,8 +248,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(without_a_reason_it_sleeps_its_time, make, drop),
-		cmocka_unit_test_setup_teardown(a_ring_is_remembered_for_ever, make, drop),
-		cmocka_unit_test_setup_teardown(a_ring_from_another_thread_wakes, make, drop),
+		cmocka_unit_test_setup_teardown(a_wakeup_is_remembered_for_ever, make, drop),
+		cmocka_unit_test_setup_teardown(a_wakeup_from_another_thread_wakes, make, drop),
 		cmocka_unit_test_setup_teardown(a_signal_wakes, make, drop),
 		cmocka_unit_test_setup_teardown(a_write_to_the_database_or_its_log_wakes, make,
 						drop),

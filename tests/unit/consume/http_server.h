@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An HTTP server for the tests: one thread, one connection at a time, kept alive; it gives the
- * answer that it was told to give and keeps the last request. */
+ * answer that the test has set and keeps the last request. */
 #ifndef SEMEL_TESTS_HTTP_SERVER_H
 #define SEMEL_TESTS_HTTP_SERVER_H
 

@@ -68,13 +68,13 @@ static inline void assert_refuses(const struct semel_outside_kind *kind, const c
 	semel_error error = { 0 };
 	assert_int_equal(kind->open(&options, &outside, &error), SEMEL_CONFIG);
 	if (strstr(error.text, because) == NULL)
-		fail_msg("\"%s\" does not tell \"%s\"", error.text, because);
+		fail_msg("\"%s\" does not contain \"%s\"", error.text, because);
 }
 
 static inline void assert_says(const struct semel_outcome *outcome, const char *words)
 {
 	if (strstr(outcome->reason, words) == NULL)
-		fail_msg("\"%s\" does not tell \"%s\"", outcome->reason, words);
+		fail_msg("\"%s\" does not contain \"%s\"", outcome->reason, words);
 }
 
 #endif

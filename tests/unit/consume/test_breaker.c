@@ -59,7 +59,7 @@ static void the_pause_is_capped(void **state)
 	}
 }
 
-static void many_failures_in_a_row_look_like_a_dependency_that_is_down(void **state)
+static void many_failures_in_a_row_count_as_a_dependency_that_is_down(void **state)
 {
 	struct semel_breaker breaker = { 0 };
 	(void)state;
@@ -88,7 +88,7 @@ int main(void)
 		cmocka_unit_test(after_the_pause_one_delivery_is_tried),
 		cmocka_unit_test(a_good_probe_closes_it_and_a_bad_one_doubles_the_pause),
 		cmocka_unit_test(the_pause_is_capped),
-		cmocka_unit_test(many_failures_in_a_row_look_like_a_dependency_that_is_down),
+		cmocka_unit_test(many_failures_in_a_row_count_as_a_dependency_that_is_down),
 		cmocka_unit_test(a_success_or_a_rejection_between_them_starts_the_count_again),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

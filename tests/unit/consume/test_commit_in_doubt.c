@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The store goes away in the very commit of an effect: nobody hears whether it happened. */
+/* The connection breaks during the commit of an effect: the consumer does not learn its outcome. */
 #include "consume/consumer.h"
 #include "unit/fixture.h"
 
-static struct semel_store_driver sick; /* the driver, but for its commit */
-static const struct semel_store_driver *sound;
+static struct semel_store_driver failing; /* the driver, but for its commit */
+static const struct semel_store_driver *original;
 static bool commits;
 
-static semel_status go_away(semel_store *store, semel_error *error)
+static semel_status fail_commit(semel_store *store, semel_error *error)
 {
 	if (commits)
-		assert_int_equal(sound->commit(store, error), SEMEL_OK);
+		assert_int_equal(original->commit(store, error), SEMEL_OK);
 	else
-		sound->rollback(store);
+		original->rollback(store);
 	error->status = SEMEL_OUTAGE;
 	snprintf(error->text, sizeof error->text, "the server is gone");
 	return SEMEL_OUTAGE;
 }
 
-/* In the first run the store falls sick; the consumer opens a sound one afterwards. */
+/* The first run makes commits fail; the consumer opens the store anew afterwards. */
 static semel_verdict handle(const semel_event *event, semel_context *context, void *user)
 {
 	struct fixture_reader *reader = user;
@@ -28,11 +28,11 @@ static semel_verdict handle(const semel_event *event, semel_context *context, vo
 	reader->fixture->poison = NULL;
 	semel_verdict verdict = fixture_handle(event, context, user);
 	reader->fixture->poison = consumers;
-	if (!sound) {
-		sound = consumer->store->driver;
-		sick = *sound;
-		sick.commit = go_away;
-		consumer->store->driver = &sick;
+	if (!original) {
+		original = consumer->store->driver;
+		failing = *original;
+		failing.commit = fail_commit;
+		consumer->store->driver = &failing;
 	}
 	return verdict;
 }
@@ -44,7 +44,7 @@ static void consume(struct fixture *fixture, bool committed, semel_consumer_opti
 	semel_consumer *consumer = NULL;
 	char id[SEMEL_ID_SIZE];
 
-	sound = NULL;
+	original = NULL;
 	commits = committed;
 	fixture_publish(fixture, "1", "first", id);
 	fixture_publish(fixture, "2", "second", id);
@@ -58,7 +58,7 @@ static void consume(struct fixture *fixture, bool committed, semel_consumer_opti
 	fixture_ok(fixture, semel_consumer_handle(consumer, handle, &reader, &fixture->error));
 	fixture_ok(fixture, semel_consumer_drain(consumer, FIXTURE_DRAIN_MS, 0, &fixture->error));
 	semel_consumer_close(consumer);
-	assert_non_null(sound);
+	assert_non_null(original);
 }
 
 static void expect_each_once(struct fixture *fixture)
@@ -68,32 +68,32 @@ static void expect_each_once(struct fixture *fixture)
 	assert_int_equal(fixture_letter(fixture).count, 0);
 }
 
-static void in_one_transaction_with_the_claim_both_ways_end_well(void **state)
+static void with_the_claim_in_the_transaction_a_lost_commit_runs_once(void **state)
 {
 	consume(fixture_of(state), true, (semel_consumer_options){ 0 });
 	expect_each_once(fixture_of(state));
 }
 
-static void so_they_do_when_it_was_rolled_back(void **state)
+static void with_the_claim_in_the_transaction_a_lost_rollback_runs_once(void **state)
 {
 	consume(fixture_of(state), false, (semel_consumer_options){ 0 });
 	expect_each_once(fixture_of(state));
 }
 
-static void a_separate_claim_tells_that_it_was_committed(void **state)
+static void a_separate_claim_shows_that_it_was_committed(void **state)
 {
 	consume(fixture_of(state), true, (semel_consumer_options){ .claim = SEMEL_CLAIM_SEPARATE });
 	expect_each_once(fixture_of(state));
 }
 
-static void a_separate_claim_tells_that_it_was_rolled_back(void **state)
+static void a_separate_claim_shows_that_it_was_rolled_back(void **state)
 {
 	consume(fixture_of(state), false,
 		(semel_consumer_options){ .claim = SEMEL_CLAIM_SEPARATE });
 	expect_each_once(fixture_of(state));
 }
 
-static void at_most_once_a_person_is_asked(void **state)
+static void at_most_once_an_event_in_doubt_is_dead_lettered(void **state)
 {
 	struct fixture *fixture = fixture_of(state);
 	consume(fixture, false, (semel_consumer_options){ .guarantee = SEMEL_AT_MOST_ONCE });
@@ -108,16 +108,17 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(
-			in_one_transaction_with_the_claim_both_ways_end_well, fixture_begin,
+			with_the_claim_in_the_transaction_a_lost_commit_runs_once, fixture_begin,
 			fixture_end),
-		cmocka_unit_test_setup_teardown(so_they_do_when_it_was_rolled_back, fixture_begin,
-						fixture_end),
-		cmocka_unit_test_setup_teardown(a_separate_claim_tells_that_it_was_committed,
+		cmocka_unit_test_setup_teardown(
+			with_the_claim_in_the_transaction_a_lost_rollback_runs_once, fixture_begin,
+			fixture_end),
+		cmocka_unit_test_setup_teardown(a_separate_claim_shows_that_it_was_committed,
 						fixture_begin, fixture_end),
-		cmocka_unit_test_setup_teardown(a_separate_claim_tells_that_it_was_rolled_back,
+		cmocka_unit_test_setup_teardown(a_separate_claim_shows_that_it_was_rolled_back,
 						fixture_begin, fixture_end),
-		cmocka_unit_test_setup_teardown(at_most_once_a_person_is_asked, fixture_begin,
-						fixture_end),
+		cmocka_unit_test_setup_teardown(at_most_once_an_event_in_doubt_is_dead_lettered,
+						fixture_begin, fixture_end),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -115,7 +115,7 @@ static void a_follower_at_which_consumers_die_is_given_up_too(void **state)
 	expect_one_letter(fixture);
 }
 
-static void a_death_at_no_event_costs_nobody_an_attempt(void **state)
+static void a_crash_between_events_costs_no_attempt(void **state)
 {
 	struct fixture *fixture = fixture_of(state);
 	fixture_sql(fixture,
@@ -140,7 +140,7 @@ int main(void)
 						fixture_end),
 		cmocka_unit_test_setup_teardown(a_follower_at_which_consumers_die_is_given_up_too,
 						fixture_begin, fixture_end),
-		cmocka_unit_test_setup_teardown(a_death_at_no_event_costs_nobody_an_attempt,
+		cmocka_unit_test_setup_teardown(a_crash_between_events_costs_no_attempt,
 						fixture_begin, fixture_end),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

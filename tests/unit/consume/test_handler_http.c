@@ -261,7 +261,7 @@ static void one_connection_serves_many_events(void **state)
 	assert_int_equal(fixture->server.connections, 1);
 }
 
-static void nobody_there_is_an_outage(void **state)
+static void an_unreachable_endpoint_is_an_outage(void **state)
 {
 	struct fixture *fixture = *state;
 	struct http_server gone;
@@ -274,13 +274,13 @@ static void nobody_there_is_an_outage(void **state)
 	assert_says(&fixture->outcome, "no answer from http://127.0.0.1:");
 }
 
-static void a_name_that_nobody_knows_is_an_outage_without_its_password(void **state)
+static void an_unknown_host_is_an_outage_without_its_password(void **state)
 {
 	struct fixture *fixture = *state;
-	fixture->outcome = run_once(&semel_outside_http, "http://user:secret@nobody.invalid/x",
+	fixture->outcome = run_once(&semel_outside_http, "http://user:secret@unknown.invalid/x",
 				    &fixture->event);
 	assert_int_equal(fixture->outcome.status, SEMEL_OUTAGE);
-	assert_says(&fixture->outcome, "http://***@nobody.invalid/x");
+	assert_says(&fixture->outcome, "http://***@unknown.invalid/x");
 	assert_null(strstr(fixture->outcome.reason, "secret"));
 }
 
@@ -360,8 +360,8 @@ int main(void)
 		TEST(the_answer_is_in_the_reason_up_to_500_bytes),
 		TEST(retry_after_is_honoured_within_an_hour),
 		TEST(one_connection_serves_many_events),
-		TEST(nobody_there_is_an_outage),
-		TEST(a_name_that_nobody_knows_is_an_outage_without_its_password),
+		TEST(an_unreachable_endpoint_is_an_outage),
+		TEST(an_unknown_host_is_an_outage_without_its_password),
 		TEST(no_answer_in_time_is_an_outage),
 		TEST(a_connection_that_is_broken_off_is_a_retry),
 		TEST(an_interrupted_request_is_an_outage),

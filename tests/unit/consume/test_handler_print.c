@@ -60,7 +60,7 @@ static void count_signal(int number)
 	signals++;
 }
 
-static void nobody_who_reads_is_an_outage_and_no_signal(void **state)
+static void a_closed_stdout_is_an_outage_and_no_signal(void **state)
 {
 	(void)state;
 	struct sigaction before, action = { .sa_handler = count_signal };
@@ -157,7 +157,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(an_event_is_one_line),
-		cmocka_unit_test(nobody_who_reads_is_an_outage_and_no_signal),
+		cmocka_unit_test(a_closed_stdout_is_an_outage_and_no_signal),
 		cmocka_unit_test(lines_of_several_workers_do_not_mix),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

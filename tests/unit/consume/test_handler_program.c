@@ -54,10 +54,10 @@ static void a_silent_failure_is_described(void **state)
 	assert_says(&outcome, "exited with status 3");
 }
 
-static void the_event_is_told_by_stdin_and_environment(void **state)
+static void the_event_is_passed_by_stdin_and_environment(void **state)
 {
 	(void)state;
-	setenv("SEMEL_EVENT_ID", "somebody else's", 1);
+	setenv("SEMEL_EVENT_ID", "another event's", 1);
 	struct semel_outcome outcome = run_command(
 		"[ \"$(cat)\" = '{\"total\":5}' ] && [ $SEMEL_EVENT_ID = " EVENT_ID " ] &&"
 		"[ $SEMEL_EVENT_TYPE = order.created.v1 ] && [ $SEMEL_AGGREGATE_TYPE = order ] &&"
@@ -88,7 +88,7 @@ static void what_is_the_operators_for_semel_is_withheld_from_programs(void **sta
 	setenv("SHOP_KEY", "mine", 1);
 	struct semel_outcome outcome =
 		run_command("[ $SHOP_KEY = mine ] && env | grep sesame >&2; exit 1");
-	assert_string_equal(outcome.reason, "the program exited with status 1 and said nothing on "
+	assert_string_equal(outcome.reason, "the program exited with status 1 and wrote nothing to "
 					    "stderr");
 	const struct semel_outside_options options = { .target = "env | grep sesame >&2; exit 1",
 						       .timeout_ms = 20000,
@@ -118,10 +118,10 @@ static void headers_of_an_event_are_no_variables(void **state)
 		"tr '\\0' '\\n' < /proc/self/environ | grep -v ^SEMEL_HEADERS= | grep evil >&2; "
 		"exit 1",
 		&event);
-	assert_says(&outcome, "said nothing");
+	assert_says(&outcome, "wrote nothing");
 }
 
-static void a_second_event_is_told_instead_of_the_first(void **state)
+static void a_second_event_replaces_the_first(void **state)
 {
 	(void)state;
 	struct semel_outcome outcome;
@@ -251,14 +251,14 @@ static void the_envelope_is_one_line_with_the_attempt(void **state)
 }
 
 /* Counts its starts in the reason: the shell's own process id. */
-#define TELL_PID "while read x; do " ANSWER("retry") "\",\\\"reason\\\":\\\"$$\\\"\"; done"
+#define REPLY_PID "while read x; do " ANSWER("retry") "\",\\\"reason\\\":\\\"$$\\\"\"; done"
 
 static void one_program_serves_many_events(void **state)
 {
 	(void)state;
 	struct semel_event event = sample_event();
 	struct semel_outcome first, later;
-	struct semel_outside *outside = open_handler(&semel_outside_pipe, TELL_PID, 20000);
+	struct semel_outside *outside = open_handler(&semel_outside_pipe, REPLY_PID, 20000);
 	semel_outside_pipe.run(outside, &event, 1, &first);
 	for (uint32_t i = 2; i < 20; i++) {
 		semel_outside_pipe.run(outside, &event, i, &later);
@@ -321,7 +321,7 @@ static void a_bad_answer_is_a_retry_with_another_program(void **state)
 	static const struct {
 		const char *command, *says;
 	} cases[] = {
-		{ "while read x; do echo $$ nonsense; done", "no line of JSON" },
+		{ "while read x; do echo $$ nonsense; done", "not a line of JSON" },
 		{ "while read x; do echo '{\"verdict\":\"done\"}'; done", "instead of this event" },
 		{ "while read x; do echo '{\"id\":\"1\",\"verdict\":\"done\"}'; done", "\"1\"" },
 		{ "while read x; do " ANSWER("perhaps") "; done", "no verdict" },
@@ -362,7 +362,7 @@ static void an_answer_that_comes_too_late_does_not_reach_the_next_event(void **s
 	semel_outside_pipe.close(outside);
 }
 
-static void a_large_event_passes_while_the_program_talks(void **state)
+static void a_large_event_passes_while_the_program_writes(void **state)
 {
 	(void)state;
 	size_t size = 300000;
@@ -389,10 +389,10 @@ int main(void)
 		cmocka_unit_test(exit_65_is_a_rejection_with_the_complaint_as_its_reason),
 		cmocka_unit_test(any_other_exit_is_a_retry),
 		cmocka_unit_test(a_silent_failure_is_described),
-		cmocka_unit_test(the_event_is_told_by_stdin_and_environment),
+		cmocka_unit_test(the_event_is_passed_by_stdin_and_environment),
 		cmocka_unit_test(what_is_the_operators_for_semel_is_withheld_from_programs),
 		cmocka_unit_test(headers_of_an_event_are_no_variables),
-		cmocka_unit_test(a_second_event_is_told_instead_of_the_first),
+		cmocka_unit_test(a_second_event_replaces_the_first),
 		cmocka_unit_test(a_value_with_a_zero_byte_is_rejected_and_not_cut),
 		cmocka_unit_test(headers_that_no_environment_holds_are_rejected),
 		cmocka_unit_test(a_program_that_takes_too_long_is_ended_and_retried),
@@ -406,7 +406,7 @@ int main(void)
 		cmocka_unit_test(a_program_that_ended_between_events_costs_nothing),
 		cmocka_unit_test(a_bad_answer_is_a_retry_with_another_program),
 		cmocka_unit_test(an_answer_that_comes_too_late_does_not_reach_the_next_event),
-		cmocka_unit_test(a_large_event_passes_while_the_program_talks),
+		cmocka_unit_test(a_large_event_passes_while_the_program_writes),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -78,11 +78,11 @@ static int64_t kept(const struct reader *reader)
 	const struct semel_offset_store *offset_store =
 		semel_positions_offset_store(reader->consumer.positions);
 	char *text = fixture_ask(reader->fixture, "SELECT next_offset FROM semel_position");
-	int64_t next = text ? atoll(text) : -2, looked = -2;
+	int64_t next = text ? atoll(text) : -2, unread = -2;
 	free(text);
-	assert_int_equal(offset_store->get(offset_store->user, "audit", TOPIC, 0, &looked, NULL),
+	assert_int_equal(offset_store->get(offset_store->user, "audit", TOPIC, 0, &unread, NULL),
 			 SEMEL_OK);
-	assert_int_equal(looked, -1); /* of a scope that has never read */
+	assert_int_equal(unread, -1); /* of a scope that has never read */
 	return next;
 }
 
@@ -191,7 +191,7 @@ static void what_was_rolled_back_does_not_count(void **state)
 	drop_reader(&reader);
 }
 
-static void who_takes_its_own_place_again_goes_on_behind_what_is_settled(void **state)
+static void a_reader_that_takes_its_position_again_continues_behind_what_is_settled(void **state)
 {
 	struct reader reader;
 	make_reader(&reader, fixture_of(state));
@@ -205,7 +205,7 @@ static void who_takes_its_own_place_again_goes_on_behind_what_is_settled(void **
 	drop_reader(&reader);
 }
 
-static void a_place_has_one_reader_until_it_lets_go(void **state)
+static void a_place_has_one_reader_until_it_is_released(void **state)
 {
 	struct reader first, second;
 	const struct semel_offset_store *offset_store;
@@ -249,8 +249,8 @@ int main(void)
 		WORLD_TEST(a_place_stops_at_the_first_that_is_not_settled),
 		WORLD_TEST(dead_and_parked_events_are_settled_by_the_commit),
 		WORLD_TEST(what_was_rolled_back_does_not_count),
-		WORLD_TEST(who_takes_its_own_place_again_goes_on_behind_what_is_settled),
-		WORLD_TEST(a_place_has_one_reader_until_it_lets_go),
+		WORLD_TEST(a_reader_that_takes_its_position_again_continues_behind_what_is_settled),
+		WORLD_TEST(a_place_has_one_reader_until_it_is_released),
 		WORLD_TEST(a_reader_that_was_replaced_commits_nothing),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A constraint that is checked at the end only: the commit of a C handler's effect fails because of
- * one event, which gets its dead letter, and nobody else pays for it. */
+ * one event, which becomes a dead letter; the others are not affected. */
 #include "unit/fixture.h"
 
 static int begin(void **state)
@@ -54,7 +54,7 @@ static void consume_a_batch_with(struct fixture *fixture, semel_consumer_options
 	expect_one_letter(fixture, "\"unknown\"");
 }
 
-static void only_the_guilty_event_of_a_batch_is_given_up(void **state)
+static void only_the_failing_event_of_a_batch_is_given_up(void **state)
 {
 	consume_a_batch_with(fixture_of(state), (semel_consumer_options){ 0 });
 }
@@ -106,8 +106,8 @@ static void a_follower_is_judged_alone_too(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(only_the_guilty_event_of_a_batch_is_given_up, begin,
-						fixture_end),
+		cmocka_unit_test_setup_teardown(only_the_failing_event_of_a_batch_is_given_up,
+						begin, fixture_end),
 		cmocka_unit_test_setup_teardown(so_it_is_with_a_separate_claim, begin, fixture_end),
 		cmocka_unit_test_setup_teardown(so_it_is_at_most_once, begin, fixture_end),
 		cmocka_unit_test_setup_teardown(so_it_is_at_least_once, begin, fixture_end),

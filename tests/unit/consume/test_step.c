@@ -9,13 +9,13 @@ enum { LONG_MS = 3600000 };
 
 static int64_t clock_ms;
 
-static int64_t tell_time(void *user)
+static int64_t read_clock(void *user)
 {
 	(void)user;
 	return clock_ms;
 }
 
-static uint64_t tell_chance(void *user)
+static uint64_t next_random(void *user)
 {
 	static uint64_t state = 1;
 	(void)user;
@@ -29,7 +29,7 @@ static void pass_time(void *user, int64_t wait_ms)
 }
 
 static const struct semel_env env = {
-	.now_ms = tell_time, .steady_ms = tell_time, .random = tell_chance, .advance = pass_time
+	.now_ms = read_clock, .steady_ms = read_clock, .random = next_random, .advance = pass_time
 };
 
 static semel_verdict try_later(const semel_event *event, semel_context *context, void *user)
@@ -133,7 +133,7 @@ static void note_point(enum semel_failpoint point, void *user)
 	seen[point] = true;
 }
 
-static void whoever_watches_the_failpoints_is_told_of_every_hit(void **state)
+static void an_observer_of_the_failpoints_is_notified_of_every_hit(void **state)
 {
 	struct fixture *fixture = fixture_of(state);
 	bool seen[SEMEL_FP_COUNT] = { 0 };
@@ -161,8 +161,9 @@ int main(void)
 						fixture_end),
 		cmocka_unit_test_setup_teardown(a_second_handler_is_refused_and_the_first_one_stays,
 						fixture_begin, fixture_end),
-		cmocka_unit_test_setup_teardown(whoever_watches_the_failpoints_is_told_of_every_hit,
-						fixture_begin, fixture_end),
+		cmocka_unit_test_setup_teardown(
+			an_observer_of_the_failpoints_is_notified_of_every_hit, fixture_begin,
+			fixture_end),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

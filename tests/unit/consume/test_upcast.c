@@ -32,7 +32,7 @@ static int tear_down(void **state)
 	return 0;
 }
 
-/* A store that only evaluates: it answers what the expression says. */
+/* A store that only evaluates: the expression chooses the result. */
 static semel_status evaluate(semel_store *store, const char *expression,
 			     const struct semel_event *event, struct semel_arena *arena,
 			     struct semel_text *value_out, semel_error *error)
@@ -41,8 +41,8 @@ static semel_status evaluate(semel_store *store, const char *expression,
 	(void)event;
 	if (strcmp(expression, "wrong") == 0)
 		return semel_error_set(error, SEMEL_INVALID, "no such column: wrong");
-	if (strcmp(expression, "away") == 0)
-		return semel_error_set(error, SEMEL_OUTAGE, "the store is away");
+	if (strcmp(expression, "outage") == 0)
+		return semel_error_set(error, SEMEL_OUTAGE, "the store is unreachable");
 	if (strcmp(expression, "NULL") == 0)
 		*value_out = (struct semel_text){ 0 };
 	else
@@ -66,10 +66,10 @@ static semel_status apply(struct fixture *fixture)
 				     fixture->arena, &fixture->error);
 }
 
-static void assert_told(const struct fixture *fixture, const char *words)
+static void assert_error_has(const struct fixture *fixture, const char *words)
 {
 	if (strstr(fixture->error.text, words) == NULL)
-		fail_msg("\"%s\" does not tell \"%s\"", fixture->error.text, words);
+		fail_msg("\"%s\" does not contain \"%s\"", fixture->error.text, words);
 }
 
 static semel_verdict add_currency(const semel_event *event, semel_upcast *upcast, void *user)
@@ -83,7 +83,7 @@ static semel_verdict add_currency(const semel_event *event, semel_upcast *upcast
 										 : SEMEL_RETRY;
 }
 
-static semel_verdict say_nothing(const semel_event *event, semel_upcast *upcast, void *user)
+static semel_verdict write_nothing(const semel_event *event, semel_upcast *upcast, void *user)
 {
 	(void)event;
 	(void)upcast;
@@ -134,7 +134,7 @@ static void a_function_that_writes_nothing_only_renames(void **state)
 {
 	struct fixture *fixture = *state;
 	semel_verdict verdict = SEMEL_DONE;
-	assert_int_equal(add_function(fixture, say_nothing, &verdict), SEMEL_OK);
+	assert_int_equal(add_function(fixture, write_nothing, &verdict), SEMEL_OK);
 	assert_int_equal(apply(fixture), SEMEL_OK);
 	assert_string_equal(fixture->event.type.data, "order.created.v2");
 	assert_string_equal(fixture->event.payload.data, "{\"total\":5}");
@@ -144,9 +144,9 @@ static void a_function_may_reject_or_ask_again(void **state)
 {
 	struct fixture *fixture = *state;
 	semel_verdict verdict = SEMEL_REJECT;
-	assert_int_equal(add_function(fixture, say_nothing, &verdict), SEMEL_OK);
+	assert_int_equal(add_function(fixture, write_nothing, &verdict), SEMEL_OK);
 	assert_int_equal(apply(fixture), SEMEL_HANDLER_REJECT);
-	assert_told(fixture, "upcaster from order.created.v1 to order.created.v2");
+	assert_error_has(fixture, "upcaster from order.created.v1 to order.created.v2");
 	verdict = SEMEL_RETRY;
 	assert_int_equal(apply(fixture), SEMEL_HANDLER_RETRY);
 }
@@ -158,19 +158,19 @@ static void a_failure_late_in_the_chain_leaves_the_event_as_it_came(void **state
 	assert_int_equal(parse(fixture, "order.created.v2=order.created.v3:exec:exit 65"),
 			 SEMEL_OK);
 	assert_int_equal(apply(fixture), SEMEL_HANDLER_REJECT);
-	assert_told(fixture, "upcaster from order.created.v2 to order.created.v3");
+	assert_error_has(fixture, "upcaster from order.created.v2 to order.created.v3");
 	assert_string_equal(fixture->event.type.data, "order.created.v1");
 	assert_string_equal(fixture->event.payload.data, "{\"total\":5}");
 }
 
-static void a_program_is_told_of_the_event_and_says_why_it_fails(void **state)
+static void a_program_gets_the_event_and_reports_why_it_fails(void **state)
 {
 	struct fixture *fixture = *state;
 	assert_int_equal(parse(fixture, "order.created.v1=order.created.v2:exec:"
 					"echo $SEMEL_EVENT_ID is odd >&2; exit 65"),
 			 SEMEL_OK);
 	assert_int_equal(apply(fixture), SEMEL_HANDLER_REJECT);
-	assert_told(fixture, EVENT_ID " is odd");
+	assert_error_has(fixture, EVENT_ID " is odd");
 }
 
 static void a_program_that_fails_otherwise_is_tried_again(void **state)
@@ -178,7 +178,7 @@ static void a_program_that_fails_otherwise_is_tried_again(void **state)
 	struct fixture *fixture = *state;
 	assert_int_equal(parse(fixture, "order.created.v1=order.created.v2:exec:exit 1"), SEMEL_OK);
 	assert_int_equal(apply(fixture), SEMEL_HANDLER_RETRY);
-	assert_told(fixture, "exited with status 1");
+	assert_error_has(fixture, "exited with status 1");
 }
 
 static void a_payload_that_claims_to_be_JSON_must_be(void **state)
@@ -187,7 +187,7 @@ static void a_payload_that_claims_to_be_JSON_must_be(void **state)
 	assert_int_equal(parse(fixture, "order.created.v1=order.created.v2:exec:echo '{oops}'"),
 			 SEMEL_OK);
 	assert_int_equal(apply(fixture), SEMEL_HANDLER_REJECT);
-	assert_told(fixture, "not JSON");
+	assert_error_has(fixture, "not JSON");
 	fixture->event.content_type = SEMEL_TEXT("text/plain");
 	assert_int_equal(apply(fixture), SEMEL_OK);
 	assert_string_equal(fixture->event.payload.data, "{oops}\n");
@@ -200,21 +200,21 @@ static void a_payload_that_is_too_large_is_rejected(void **state)
 					"head -c 17000000 /dev/zero"),
 			 SEMEL_OK);
 	assert_int_equal(apply(fixture), SEMEL_HANDLER_REJECT);
-	assert_told(fixture, "larger");
+	assert_error_has(fixture, "larger");
 }
 
-static void an_expression_that_is_wrong_rejects_and_a_store_that_is_away_does_not(void **state)
+static void a_wrong_expression_rejects_and_an_unreachable_store_does_not(void **state)
 {
 	struct fixture *fixture = *state;
 	assert_int_equal(parse(fixture, "order.created.v1=order.created.v2:sql:wrong"), SEMEL_OK);
 	assert_int_equal(parse(fixture, "null.v1=null.v2:sql:NULL"), SEMEL_OK);
-	assert_int_equal(parse(fixture, "away.v1=away.v2:sql:away"), SEMEL_OK);
+	assert_int_equal(parse(fixture, "outage.v1=outage.v2:sql:outage"), SEMEL_OK);
 	assert_int_equal(apply(fixture), SEMEL_HANDLER_REJECT);
 	assert_int_equal(fixture->error.status, SEMEL_HANDLER_REJECT);
-	assert_told(fixture, "no such column");
+	assert_error_has(fixture, "no such column");
 	fixture->event.type = SEMEL_TEXT("null.v1");
 	assert_int_equal(apply(fixture), SEMEL_HANDLER_REJECT);
-	fixture->event.type = SEMEL_TEXT("away.v1");
+	fixture->event.type = SEMEL_TEXT("outage.v1");
 	assert_int_equal(apply(fixture), SEMEL_OUTAGE);
 }
 
@@ -227,14 +227,14 @@ static void steps_that_cannot_be_right_are_refused(void **state)
 	assert_int_equal(semel_upcasters_add(fixture->upcasters, &nameless, &fixture->error),
 			 SEMEL_INVALID);
 	assert_int_equal(add_function(fixture, NULL, NULL), SEMEL_INVALID);
-	assert_told(fixture, "nothing to run");
+	assert_error_has(fixture, "nothing to run");
 	static const char *const bad[] = { "",           "a",        "a=b",      "a=b:c",
 					   "a=b:perl:x", "=:",       "a:sql:x",  "=b:sql:x",
 					   "a=:sql:x",   "a=b:sql:", "a=a:sql:x" };
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
 		assert_int_equal(parse(fixture, bad[i]), SEMEL_USAGE);
 	assert_int_equal(parse(fixture, "a=b:perl:x"), SEMEL_USAGE);
-	assert_told(fixture, "FROM=TO:sql:EXPRESSION");
+	assert_error_has(fixture, "FROM=TO:sql:EXPRESSION");
 }
 
 static void two_steps_from_one_type_and_circles_are_refused(void **state)
@@ -244,9 +244,9 @@ static void two_steps_from_one_type_and_circles_are_refused(void **state)
 	assert_int_equal(parse(fixture, "b=c:sql:1"), SEMEL_OK);
 	assert_int_equal(parse(fixture, "x=b:sql:1"), SEMEL_OK);
 	assert_int_equal(parse(fixture, "a=d:sql:1"), SEMEL_USAGE);
-	assert_told(fixture, "two upcasters take a");
+	assert_error_has(fixture, "two upcasters convert a");
 	assert_int_equal(parse(fixture, "c=a:sql:1"), SEMEL_USAGE);
-	assert_told(fixture, "cycle");
+	assert_error_has(fixture, "cycle");
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -259,11 +259,11 @@ int main(void)
 		TEST(a_function_that_writes_nothing_only_renames),
 		TEST(a_function_may_reject_or_ask_again),
 		TEST(a_failure_late_in_the_chain_leaves_the_event_as_it_came),
-		TEST(a_program_is_told_of_the_event_and_says_why_it_fails),
+		TEST(a_program_gets_the_event_and_reports_why_it_fails),
 		TEST(a_program_that_fails_otherwise_is_tried_again),
 		TEST(a_payload_that_claims_to_be_JSON_must_be),
 		TEST(a_payload_that_is_too_large_is_rejected),
-		TEST(an_expression_that_is_wrong_rejects_and_a_store_that_is_away_does_not),
+		TEST(a_wrong_expression_rejects_and_an_unreachable_store_does_not),
 		TEST(steps_that_cannot_be_right_are_refused),
 		TEST(two_steps_from_one_type_and_circles_are_refused),
 	};

@@ -57,7 +57,7 @@ static void fake_interrupt(struct semel_outside *outside)
 	atomic_fetch_add(&interrupted, 1);
 }
 
-/* Tells the order of the runs in the outcome. */
+/* Returns the attempt in the outcome. */
 static void count_run(struct semel_outside *outside, const struct semel_event *event,
 		      uint32_t attempt, struct semel_outcome *outcome_out)
 {
@@ -67,8 +67,8 @@ static void count_run(struct semel_outside *outside, const struct semel_event *e
 	atomic_fetch_add(&ran, 1);
 }
 
-static void meet_run(struct semel_outside *outside, const struct semel_event *event,
-		     uint32_t attempt, struct semel_outcome *outcome_out)
+static void run_at_barrier(struct semel_outside *outside, const struct semel_event *event,
+			   uint32_t attempt, struct semel_outcome *outcome_out)
 {
 	count_run(outside, event, attempt, outcome_out);
 	pthread_barrier_wait(&meeting);
@@ -112,7 +112,7 @@ static const struct semel_outside_kind counting = {
 	.name = "counting", .open = open_counting, .run = count_run, .close = fake_close
 };
 static const struct semel_outside_kind meeting_kind = {
-	.name = "meeting", .open = open_meeting, .run = meet_run, .close = fake_close
+	.name = "meeting", .open = open_meeting, .run = run_at_barrier, .close = fake_close
 };
 static const struct semel_outside_kind endless = { .name = "endless",
 						   .open = open_endless,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a person can do with dead letters, on the real store and broker. */
+/* What an operator can do with dead letters, on the real store and broker. */
 #include "deadletter/deadletter.h"
 #include "fault/failpoint.h"
 #include "unit/fixture.h"
@@ -122,7 +122,7 @@ static void followers_come_after_a_replayed_head_in_order(void **state)
 	assert_false(has_holds(fixture));
 }
 
-static void a_discarded_head_lets_its_followers_go_in_order(void **state)
+static void a_discarded_head_releases_its_followers_in_order(void **state)
 {
 	struct fixture *fixture = fixture_of(state);
 	fixture_publish(fixture, "1", "bad", NULL);
@@ -382,7 +382,7 @@ int main(void)
 		WORLD_TEST(a_replay_reaches_no_other_scope),
 		WORLD_TEST(an_entry_is_replayed_three_times_over_its_life),
 		WORLD_TEST(followers_come_after_a_replayed_head_in_order),
-		WORLD_TEST(a_discarded_head_lets_its_followers_go_in_order),
+		WORLD_TEST(a_discarded_head_releases_its_followers_in_order),
 		WORLD_TEST(a_discarded_event_without_followers_leaves_no_hold),
 		WORLD_TEST(a_discarded_head_under_total_order_frees_its_topic),
 		WORLD_TEST(a_parked_follower_goes_with_its_head_only),

@@ -11,7 +11,7 @@ struct trial {
 	struct semel_replay_counts counts;
 };
 
-/* Runs the plan; what a test does not say is filled in. */
+/* Runs the plan; what a test does not set has its default. */
 static semel_status try_replay(struct fixture *fixture, struct trial *trial)
 {
 	struct semel_broker *broker = NULL;
@@ -71,7 +71,7 @@ static void who_has_an_event_skips_it_when_it_comes_again(void **state)
 	fixture_expect(fixture, effects, "3");
 }
 
-static void a_replay_to_everybody_reaches_who_comes_later_once(void **state)
+static void a_replay_to_all_scopes_reaches_a_later_scope_once(void **state)
 {
 	struct fixture *fixture = fixture_of(state);
 	publish_three(fixture);
@@ -148,7 +148,7 @@ static void an_unknown_scope_is_refused(void **state)
 	assert_non_null(strstr(fixture->error.text, "biling"));
 }
 
-static void reprocessing_everybody_is_refused(void **state)
+static void reprocessing_all_scopes_is_refused(void **state)
 {
 	struct fixture *fixture = fixture_of(state);
 	struct trial trial = { .plan = { .reprocess = true } };
@@ -267,16 +267,16 @@ static void only_published_events_are_replayed(void **state)
 	assert_int_equal(trial.counts.sent, 3);
 }
 
-static void a_rung_bell_stops_before_the_next_event(void **state)
+static void a_wakeup_stops_a_replay_before_the_next_event(void **state)
 {
 	struct fixture *fixture = fixture_of(state);
 	publish_three(fixture);
-	struct semel_wake *rung = NULL;
-	fixture_ok(fixture, semel_wake_new(&rung, &fixture->error));
-	struct trial trial = { .plan = { .wake = rung } };
+	struct semel_wake *notified = NULL;
+	fixture_ok(fixture, semel_wake_new(&notified, &fixture->error));
+	struct trial trial = { .plan = { .wake = notified } };
 	assert_int_equal(try_replay(fixture, &trial), SEMEL_STOPPED);
 	assert_int_equal(trial.counts.sent, 0);
-	semel_wake_free(rung);
+	semel_wake_free(notified);
 }
 
 static void a_replay_cut_short_is_repeated_without_a_second_effect(void **state)
@@ -312,13 +312,13 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		WORLD_TEST(who_has_an_event_skips_it_when_it_comes_again),
-		WORLD_TEST(a_replay_to_everybody_reaches_who_comes_later_once),
+		WORLD_TEST(a_replay_to_all_scopes_reaches_a_later_scope_once),
 		WORLD_TEST(a_scope_alone_gets_what_is_sent_to_it),
 		WORLD_TEST(reprocessing_runs_each_event_once_more_in_order),
 		WORLD_TEST(without_reprocess_a_scope_skips_what_it_has),
 		WORLD_TEST(a_scope_is_sent_only_topics_that_it_reads),
 		WORLD_TEST(an_unknown_scope_is_refused),
-		WORLD_TEST(reprocessing_everybody_is_refused),
+		WORLD_TEST(reprocessing_all_scopes_is_refused),
 		WORLD_TEST(what_the_inbox_may_have_forgotten_is_refused_unless_forced),
 		WORLD_TEST(what_the_inbox_has_forgotten_is_refused_whatever_the_settings_say),
 		WORLD_TEST(reprocessing_a_held_aggregate_is_refused_and_others_are_not),
@@ -326,7 +326,7 @@ int main(void)
 		WORLD_TEST(a_dry_run_counts_and_sends_nothing),
 		WORLD_TEST(max_takes_the_first_ones),
 		WORLD_TEST(only_published_events_are_replayed),
-		WORLD_TEST(a_rung_bell_stops_before_the_next_event),
+		WORLD_TEST(a_wakeup_stops_a_replay_before_the_next_event),
 		WORLD_TEST(a_replay_cut_short_is_repeated_without_a_second_effect),
 		cmocka_unit_test(a_rate_spreads_events_evenly),
 	};

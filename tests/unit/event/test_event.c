@@ -65,7 +65,7 @@ static void refused(const semel_event_input *input, semel_status status, const c
 	assert_int_equal(take(input), status);
 	assert_int_equal(error.status, status);
 	if (!strstr(error.text, words))
-		fail_msg("\"%s\" does not say \"%s\"", error.text, words);
+		fail_msg("\"%s\" does not contain \"%s\"", error.text, words);
 }
 
 static void what_is_left_out_is_completed(void **state)
@@ -169,9 +169,9 @@ static void an_id_has_no_blanks_at_its_ends(void **state)
 	(void)state;
 	semel_event_input input = good;
 	input.id = " a";
-	refused(&input, SEMEL_INVALID, "id has a blank");
+	refused(&input, SEMEL_INVALID, "id has a leading or trailing blank");
 	input.id = "a ";
-	refused(&input, SEMEL_INVALID, "id has a blank");
+	refused(&input, SEMEL_INVALID, "id has a leading or trailing blank");
 }
 
 static void headers_are_an_object_of_texts(void **state)
@@ -184,8 +184,8 @@ static void headers_are_an_object_of_texts(void **state)
 		{ "{\"a\":}", "not valid JSON at byte 5" },
 		{ "[]", "not a JSON object" },
 		{ " \"a\"", "not a JSON object" },
-		{ "{\"a\":5}", "header a is not a text" },
-		{ "{\"a\":\"x\",\"b\":null}", "header b is not a text" },
+		{ "{\"a\":5}", "header a is not a string" },
+		{ "{\"a\":\"x\",\"b\":null}", "header b is not a string" },
 		{ "{\"two words\":\"x\"}", "\"two words\" is not a token" },
 		{ "{\"\":\"x\"}", "not a token" },
 		{ "{\"a\":\"x\\ny\"}", "header a has a control character" },
@@ -281,7 +281,7 @@ static void broken(struct semel_event delivery, const char *words)
 {
 	assert_int_equal(semel_event_check(&delivery, &error), SEMEL_CONTRACT);
 	if (!strstr(error.text, words))
-		fail_msg("\"%s\" does not say \"%s\"", error.text, words);
+		fail_msg("\"%s\" does not contain \"%s\"", error.text, words);
 }
 
 static void a_broken_delivery_is_known(void **state)

@@ -64,7 +64,7 @@ static void refused(const char *line, const char *words)
 {
 	assert_int_equal(read_line(line), SEMEL_INVALID);
 	if (!strstr(error.text, words))
-		fail_msg("\"%s\" does not say \"%s\"", error.text, words);
+		fail_msg("\"%s\" does not contain \"%s\"", error.text, words);
 }
 
 static void an_event_is_one_line(void **state)
@@ -106,7 +106,7 @@ static void a_broken_delivery_still_makes_a_valid_line(void **state)
 	line_of((struct semel_event){ 0 });
 }
 
-static void a_time_that_is_not_known_is_null_to_those_who_look(void **state)
+static void an_unknown_time_is_null_in_a_record(void **state)
 {
 	(void)state;
 	struct semel_event event = sample();
@@ -206,15 +206,15 @@ static void wrong_lines_say_what_to_do(void **state)
 	(void)state;
 	refused("", "not valid JSON at byte 0");
 	refused("{\"id\":", "not valid JSON at byte 6");
-	refused("[1]", "no JSON object");
-	refused("17", "no JSON object");
+	refused("[1]", "not a JSON object");
+	refused("17", "not a JSON object");
 	refused("{\"aggregateTyp\":\"x\"}", "\"aggregateTyp\": did you mean \"aggregateType\"");
 	refused("{\"xyzzyxyzzy\":1}", "\"xyzzyxyzzy\"");
 	refused("{\"id\":\"a\",\"id\":\"b\"}", "\"id\" occurs twice");
-	refused("{\"id\":5}", "\"id\" must be a text");
+	refused("{\"id\":5}", "\"id\" must be a string");
 	refused("{\"topic\":\"a\\u0000b\"}", "\"topic\" has a zero byte");
 	refused("{\"time\":\"yesterday\"}", "2026-11-15T12:00:00Z");
-	refused("{\"time\":1794744000}", "\"time\" must be a text");
+	refused("{\"time\":1794744000}", "\"time\" must be a string");
 	refused("{\"time\":\"1970-01-01T00:00:00Z\"}", "1970");
 }
 
@@ -248,7 +248,7 @@ int main(void)
 		cmocka_unit_test(an_event_is_one_line),
 		cmocka_unit_test(a_payload_is_shown_as_what_it_is),
 		cmocka_unit_test(a_broken_delivery_still_makes_a_valid_line),
-		cmocka_unit_test(a_time_that_is_not_known_is_null_to_those_who_look),
+		cmocka_unit_test(an_unknown_time_is_null_in_a_record),
 		cmocka_unit_test(a_line_is_read_member_by_member),
 		cmocka_unit_test(null_is_as_good_as_absent),
 		cmocka_unit_test(a_text_payload_means_what_the_content_type_says),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which lines are written when they repeat themselves, and how many are said to be left out. */
+/* Which repeated lines are written, and how many are reported as omitted. */
 #include "observe/log_limit.h"
 
 #include <setjmp.h>

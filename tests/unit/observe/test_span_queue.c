@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The queue of spans before a collector that lets everybody connect and never answers. */
+/* The queue of spans before a collector that accepts every connection and never answers. */
 #include "observe/span.h"
 
 #include <arpa/inet.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of one event, told in order. */
+/* The trace of one event, in the order of time. */
 #include "proof/trace.h"
 #include "unit/fixture.h"
 
@@ -8,7 +8,7 @@ struct story {
 	struct semel_trace trace;
 };
 
-static semel_status tell(struct fixture *fixture, const char *event_id, struct story *story)
+static semel_status run_trace(struct fixture *fixture, const char *event_id, struct story *story)
 {
 	semel_store *stores[] = { fixture->store, fixture->store };
 	struct semel_trace_plan plan = { .stores = stores,
@@ -19,7 +19,7 @@ static semel_status tell(struct fixture *fixture, const char *event_id, struct s
 	return semel_trace_run(&plan, event_id, story->arena, &story->trace, &fixture->error);
 }
 
-/* Where the entry stands in the story, or -1. */
+/* Index of the entry in the trace, or -1. */
 static int place_of(const struct story *story, const char *what, const char *scope)
 {
 	for (size_t i = 0; i < story->trace.count; i++) {
@@ -40,7 +40,7 @@ static void a_delivered_event_was_committed_published_and_processed(void **state
 	fixture_relay(fixture);
 	fixture_consume(fixture, "billing");
 	struct story story;
-	fixture_ok(fixture, tell(fixture, id, &story));
+	fixture_ok(fixture, run_trace(fixture, id, &story));
 	int committed = place_of(&story, "committed", NULL);
 	int published = place_of(&story, "published", NULL);
 	int processed = place_of(&story, "processed", "billing");
@@ -58,7 +58,7 @@ static void two_urls_of_one_database_give_every_entry_once(void **state)
 	char id[SEMEL_ID_SIZE];
 	fixture_publish(fixture, "1", "word", id);
 	struct story story;
-	fixture_ok(fixture, tell(fixture, id, &story));
+	fixture_ok(fixture, run_trace(fixture, id, &story));
 	assert_int_equal(story.trace.count, 1);
 	semel_arena_free(story.arena);
 }
@@ -71,7 +71,7 @@ static void what_is_on_its_way_waits_at_the_broker(void **state)
 	fixture_publish(fixture, "1", "word", id);
 	fixture_relay(fixture);
 	struct story story;
-	fixture_ok(fixture, tell(fixture, id, &story));
+	fixture_ok(fixture, run_trace(fixture, id, &story));
 	assert_true(place_of(&story, "waiting", "billing") > 0);
 	semel_arena_free(story.arena);
 }
@@ -90,7 +90,7 @@ static void a_dead_letter_and_its_replay_are_traced(void **state)
 					    fixture_letter(fixture).entry_id, &fixture->error));
 	fixture_consume(fixture, "billing");
 	struct story story;
-	fixture_ok(fixture, tell(fixture, id, &story));
+	fixture_ok(fixture, run_trace(fixture, id, &story));
 	int dead = place_of(&story, "dead-lettered", "billing");
 	int replayed = place_of(&story, "replayed", "billing");
 	assert_true(dead > 0);
@@ -103,7 +103,7 @@ static void an_unknown_event_is_not_found(void **state)
 {
 	struct fixture *fixture = fixture_of(state);
 	struct story story;
-	assert_int_equal(tell(fixture, "01930b5e-7c1a-7d10-8a3e-5f0a3c9d2b41", &story),
+	assert_int_equal(run_trace(fixture, "01930b5e-7c1a-7d10-8a3e-5f0a3c9d2b41", &story),
 			 SEMEL_NOT_FOUND);
 	semel_arena_free(story.arena);
 }

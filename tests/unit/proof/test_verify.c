@@ -186,12 +186,12 @@ static void a_claim_without_an_event_is_orphaned(void **state)
 	fixture_consume(fixture, "billing");
 	fixture_sql(fixture,
 		    "INSERT INTO semel_inbox (scope, event_id, week_start, status, "
-		    "first_seen_at, processed_at, topic) SELECT scope, 'ghost', week_start, "
+		    "first_seen_at, processed_at, topic) SELECT scope, 'orphan', week_start, "
 		    "status, first_seen_at, processed_at, topic FROM semel_inbox LIMIT 1");
 	struct semel_verify_report *report = verify(fixture);
 	assert_false(semel_verify_is_clean(report));
 	assert_int_equal(report->scopes[0].orphaned.count, 1);
-	assert_string_equal(report->scopes[0].orphaned.ids[0].data, "ghost");
+	assert_string_equal(report->scopes[0].orphaned.ids[0].data, "orphan");
 }
 
 static void a_claim_of_another_producers_topic_is_only_foreign(void **state)

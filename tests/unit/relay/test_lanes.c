@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lanes over a store that tells what it is told to. */
+/* Lanes over a store whose answers the test sets. */
 #include "relay/lanes.h"
 
 #include <setjmp.h>
@@ -110,7 +110,7 @@ static void a_lane_that_goes_back_while_it_is_only_renewed_is_read_from_there(vo
 	semel_lanes_close(&lanes, NULL);
 }
 
-static void the_store_is_told_whether_rows_come_through_the_change_stream(void **state)
+static void a_lease_carries_whether_rows_come_through_the_change_stream(void **state)
 {
 	(void)state;
 	semel_store store = { .driver = &driver };
@@ -140,7 +140,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_relay_that_connects_anew_reads_from_the_low_mark_of_the_store),
 		cmocka_unit_test(a_lane_that_goes_back_while_it_is_only_renewed_is_read_from_there),
-		cmocka_unit_test(the_store_is_told_whether_rows_come_through_the_change_stream),
+		cmocka_unit_test(a_lease_carries_whether_rows_come_through_the_change_stream),
 	};
 	return cmocka_run_group_tests_name("relay: lanes", tests, NULL, NULL);
 }

@@ -11,7 +11,7 @@
 
 static const struct semel_lease theirs = { .owner = "them", .expires_at_ms = 5000 };
 
-static void a_lane_of_nobody_is_free(void **state)
+static void a_lane_without_an_owner_is_free(void **state)
 {
 	struct semel_lease lease = { .expires_at_ms = 9000 };
 	(void)state;
@@ -40,7 +40,7 @@ static void my_own_lane_is_mine_also_when_the_lease_ran_out(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_lane_of_nobody_is_free),
+		cmocka_unit_test(a_lane_without_an_owner_is_free),
 		cmocka_unit_test(a_living_owner_keeps_its_lane_until_the_lease_runs_out),
 		cmocka_unit_test(a_dead_owner_loses_its_lane_at_once),
 		cmocka_unit_test(my_own_lane_is_mine_also_when_the_lease_ran_out),

@@ -65,7 +65,7 @@ static void a_held_event_is_parked_and_keeps_its_attempts(void **state)
 	assert_int_equal(mark.attempts, 0);
 }
 
-static void a_stalled_partition_costs_no_attempt_and_gives_nobody_up(void **state)
+static void a_stalled_partition_costs_no_attempt_and_gives_no_event_up(void **state)
 {
 	struct semel_mark mark = judged(&park, SEMEL_STALLED, 2);
 	(void)state;
@@ -74,7 +74,7 @@ static void a_stalled_partition_costs_no_attempt_and_gives_nobody_up(void **stat
 	assert_int_equal(mark.due_ms, 14000);
 }
 
-static void skip_holds_nobody_back_and_block_says_so(void **state)
+static void skip_holds_no_event_back_and_block_holds_and_blocks(void **state)
 {
 	struct semel_refusal_policy skip = park, block = park;
 	(void)state;
@@ -93,8 +93,8 @@ int main(void)
 		cmocka_unit_test(the_last_attempt_of_the_budget_is_given_up),
 		cmocka_unit_test(what_can_never_be_taken_is_given_up_at_once),
 		cmocka_unit_test(a_held_event_is_parked_and_keeps_its_attempts),
-		cmocka_unit_test(a_stalled_partition_costs_no_attempt_and_gives_nobody_up),
-		cmocka_unit_test(skip_holds_nobody_back_and_block_says_so),
+		cmocka_unit_test(a_stalled_partition_costs_no_attempt_and_gives_no_event_up),
+		cmocka_unit_test(skip_holds_no_event_back_and_block_holds_and_blocks),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The pipeline between a store and a broker that answer when they are told to. */
+/* The pipeline between a store and a broker that answer on command. */
 #include "relay/pipeline.h"
 
 #include "base/error.h"
@@ -20,9 +20,9 @@ static const struct semel_text no_text = { NULL, 0 };
  */
 
 static int64_t clock_ms;
-static int64_t ticks_ms; /* go by whenever the broker is heard */
+static int64_t ticks_ms; /* pass whenever the broker is polled */
 
-static int64_t tell_time(void *user)
+static int64_t read_clock(void *user)
 {
 	(void)user;
 	return clock_ms;
@@ -34,8 +34,8 @@ static uint64_t chance(void *user)
 	return 0;
 }
 
-static const struct semel_env env = { .now_ms = tell_time,
-				      .steady_ms = tell_time,
+static const struct semel_env env = { .now_ms = read_clock,
+				      .steady_ms = read_clock,
 				      .random = chance };
 
 /* ---- a store with one row ---------------------------------------------------------------------
@@ -48,13 +48,13 @@ static unsigned marked, failed, published, renewed;
 static int64_t marked_epoch, marked_low;
 static semel_status mark_status;
 
-static semel_status look(semel_store *store, struct semel_lane_probe *looks, size_t count,
-			 int64_t now_ms, semel_error *error)
+static semel_status probe(semel_store *store, struct semel_lane_probe *probes, size_t count,
+			  int64_t now_ms, semel_error *error)
 {
 	(void)store, (void)now_ms, (void)error;
 	for (size_t i = 0; i < count; i++) {
-		looks[i].run = true;
-		looks[i].due = false;
+		probes[i].run = true;
+		probes[i].due = false;
 	}
 	return SEMEL_OK;
 }
@@ -85,7 +85,7 @@ static semel_status mark(semel_store *store, struct semel_lease *lease,
 {
 	(void)store;
 	if (mark_status != SEMEL_OK)
-		return semel_error_set(error, mark_status, "the store says so");
+		return semel_error_set(error, mark_status, "refused by the store");
 	marked += (unsigned)batch->count;
 	marked_epoch = lease->epoch;
 	marked_low = batch->low_seq;
@@ -108,7 +108,7 @@ static const struct semel_store_driver store_driver = {
 	.scheme = "test",
 	.outbox =
 		&(const struct semel_outbox_functions){
-			.probe = look, .fetch = fetch, .mark = mark, .lease_renew = renew }
+			.probe = probe, .fetch = fetch, .mark = mark, .lease_renew = renew }
 };
 
 /* ---- a broker that keeps its outcomes back -----------------------------------------------------
@@ -131,7 +131,7 @@ static semel_status publish(struct semel_broker *broker, const struct semel_even
 	if (offered - answered >= limits || (jammed && offered > 0))
 		return SEMEL_FULL;
 	if (publish_status != SEMEL_OK)
-		return semel_error_set(error, publish_status, "the broker says so");
+		return semel_error_set(error, publish_status, "refused by the broker");
 	tokens[offered++] = token;
 	return SEMEL_OK;
 }
@@ -395,7 +395,7 @@ static void a_refusal_is_marked_while_the_rest_of_its_load_is_not_answered(void 
 	assert_int_equal(semel_pipeline_published(pipeline), 1);
 }
 
-static void a_refusal_that_was_heard_while_the_broker_had_no_room_is_marked_at_once(void **state)
+static void a_refusal_that_was_reported_while_the_broker_had_no_room_is_marked_at_once(void **state)
 {
 	(void)state;
 	semel_error error = { .status = SEMEL_OK };
@@ -463,7 +463,7 @@ static void a_broker_that_is_not_ready_for_transactions_within_the_limit_is_an_o
 	assert_int_equal(offered, 0);
 }
 
-static void what_was_answered_is_marked_before_the_connections_are_let_go(void **state)
+static void what_was_answered_is_marked_before_the_connections_are_closed(void **state)
 {
 	(void)state;
 	written = 2;
@@ -501,7 +501,7 @@ static void what_was_answered_under_an_older_lease_is_not(void **state)
 	assert_int_equal(marked, 0);
 }
 
-static void an_answer_that_speaks_of_no_event_costs_none_an_attempt(void **state)
+static void an_answer_about_no_event_costs_no_attempt(void **state)
 {
 	(void)state;
 	semel_error error = { .status = SEMEL_OK };
@@ -564,7 +564,7 @@ static void what_was_answered_is_not_late(void **state)
 	step();
 }
 
-static void a_broker_that_has_told_us_to_wait_has_the_whole_limit_again_afterwards(void **state)
+static void a_broker_that_was_blocked_has_the_whole_limit_again_afterwards(void **state)
 {
 	(void)state;
 	step();
@@ -608,7 +608,7 @@ int main(void)
 			a_refusal_is_marked_while_the_rest_of_its_load_is_not_answered, set_up,
 			tear_down),
 		cmocka_unit_test_setup_teardown(
-			a_refusal_that_was_heard_while_the_broker_had_no_room_is_marked_at_once,
+			a_refusal_that_was_reported_while_the_broker_had_no_room_is_marked_at_once,
 			set_up, tear_down),
 		cmocka_unit_test_setup_teardown(
 			a_refusal_of_a_row_that_cannot_be_seen_yet_is_marked_later, set_up,
@@ -622,23 +622,23 @@ int main(void)
 			a_broker_that_is_not_ready_for_transactions_within_the_limit_is_an_outage,
 			set_up_transactions, tear_down),
 		cmocka_unit_test_setup_teardown(
-			what_was_answered_is_marked_before_the_connections_are_let_go, set_up,
+			what_was_answered_is_marked_before_the_connections_are_closed, set_up,
 			tear_down),
 		cmocka_unit_test_setup_teardown(
 			whoever_finishes_takes_another_step_after_a_load_is_settled, set_up,
 			tear_down),
 		cmocka_unit_test_setup_teardown(what_was_answered_under_an_older_lease_is_not,
 						set_up, tear_down),
-		cmocka_unit_test_setup_teardown(
-			an_answer_that_speaks_of_no_event_costs_none_an_attempt, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(an_answer_about_no_event_costs_no_attempt, set_up,
+						tear_down),
 		cmocka_unit_test_setup_teardown(an_offer_that_fails_for_a_setting_costs_no_attempt,
 						set_up, tear_down),
 		cmocka_unit_test_setup_teardown(
 			what_an_older_lease_had_in_flight_is_read_again_with_late_rows, set_up,
 			tear_down),
 		cmocka_unit_test_setup_teardown(
-			a_broker_that_has_told_us_to_wait_has_the_whole_limit_again_afterwards,
-			set_up, tear_down),
+			a_broker_that_was_blocked_has_the_whole_limit_again_afterwards, set_up,
+			tear_down),
 		cmocka_unit_test_setup_teardown(
 			an_event_that_waited_for_room_does_not_pass_one_that_was_refused_meanwhile,
 			set_up, tear_down),

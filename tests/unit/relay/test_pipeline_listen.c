@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* When the pipeline waits for a broker that works alone, and when it sleeps until the next row:
- * between a source that wakes by its rows, and a broker that answers when it is told to. */
+ * between a source that wakes by its rows, and a broker that answers on command. */
 #include "relay/pipeline.h"
 
 #include <setjmp.h>
@@ -19,7 +19,7 @@
 
 static int64_t clock_ms;
 
-static int64_t tell_time(void *user)
+static int64_t read_clock(void *user)
 {
 	(void)user;
 	return clock_ms;
@@ -31,8 +31,8 @@ static uint64_t no_chance(void *user)
 	return 0;
 }
 
-static const struct semel_env env = { .now_ms = tell_time,
-				      .steady_ms = tell_time,
+static const struct semel_env env = { .now_ms = read_clock,
+				      .steady_ms = read_clock,
 				      .random = no_chance };
 
 /* ---- the source --------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ static void connect_to(struct semel_source *source, semel_store *store,
 	batches = given;
 }
 
-static semel_status look(struct semel_source *source, semel_error *error)
+static semel_status probe(struct semel_source *source, semel_error *error)
 {
 	(void)source, (void)error;
 	return SEMEL_OK;
@@ -86,7 +86,7 @@ static bool is_listening(const struct semel_source *source)
 static const struct semel_source_driver source_driver = { .name = "test",
 							  .wait_ms = WAIT_MS,
 							  .connect = connect_to,
-							  .probe = look,
+							  .probe = probe,
 							  .read = read_one,
 							  .is_listening = is_listening };
 
@@ -183,7 +183,7 @@ static int64_t rest_ms(void)
 /* ---- tests -------------------------------------------------------------------------------------
  */
 
-static void the_answer_for_a_single_row_is_heard_with_the_next(void **state)
+static void the_answer_for_a_single_row_is_polled_with_the_next(void **state)
 {
 	(void)state;
 	step_with(1);
@@ -247,7 +247,7 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-		TEST(the_answer_for_a_single_row_is_heard_with_the_next),
+		TEST(the_answer_for_a_single_row_is_polled_with_the_next),
 		TEST(with_everything_answered_it_sleeps_for_as_long_as_it_may),
 		TEST(while_many_rows_come_the_broker_is_waited_for),
 		TEST(rows_that_cannot_be_taken_do_not_keep_it_awake),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* When the pipeline asks, marks and rests: between a store that reads its lanes by one statement, a
- * broker that wakes by its outcomes, and a clock that goes when it is told to. */
+/* When the pipeline probes, marks and sleeps: between a store that reads its lanes by one
+ * statement, a broker that wakes by its outcomes, and a clock that the test advances. */
 #include "relay/pipeline.h"
 
 #include <setjmp.h>
@@ -20,7 +20,7 @@
 
 static int64_t clock_ms;
 
-static int64_t tell_time(void *user)
+static int64_t read_clock(void *user)
 {
 	(void)user;
 	return clock_ms;
@@ -32,21 +32,21 @@ static uint64_t no_chance(void *user)
 	return 0;
 }
 
-static const struct semel_env env = { .now_ms = tell_time,
-				      .steady_ms = tell_time,
+static const struct semel_env env = { .now_ms = read_clock,
+				      .steady_ms = read_clock,
 				      .random = no_chance };
 
 /* ---- the store ---------------------------------------------------------------------------------
  */
 
-static unsigned looks, reads, mark_calls, marked;
+static unsigned probes, reads, mark_calls, marked;
 static int64_t rows_of[LANES]; /* numbers 1 to so many are there */
 
-static semel_status look(semel_store *store, struct semel_lane_probe *found, size_t count,
-			 int64_t now_ms, semel_error *error)
+static semel_status probe(semel_store *store, struct semel_lane_probe *found, size_t count,
+			  int64_t now_ms, semel_error *error)
 {
 	(void)store, (void)now_ms, (void)error;
-	looks++;
+	probes++;
 	for (size_t i = 0; i < count; i++) {
 		found[i].run = found[i].after_seq < rows_of[found[i].lane];
 		found[i].due = false;
@@ -95,7 +95,7 @@ static semel_status mark_lanes(semel_store *store, struct semel_lane_marks *mark
 
 static const struct semel_store_driver store_driver = {
 	.scheme = "test",
-	.outbox = &(const struct semel_outbox_functions){ .probe = look,
+	.outbox = &(const struct semel_outbox_functions){ .probe = probe,
 							  .fetch_lanes = fetch_lanes,
 							  .mark_lanes = mark_lanes }
 };
@@ -119,7 +119,7 @@ static semel_status poll_answers(struct semel_broker *broker, int64_t wait_ms,
 				 semel_outcome_callback seen, void *user, semel_error *error)
 {
 	(void)broker, (void)error;
-	assert_int_equal(wait_ms, 0); /* it wakes: nobody waits here */
+	assert_int_equal(wait_ms, 0); /* it wakes: no wait here */
 	while (answered < allowed && answered < offered) {
 		struct semel_publish_outcome outcome = { .token = tokens[answered++],
 							 .status = SEMEL_OK };
@@ -166,7 +166,7 @@ static int set_up(void **state)
 		.refusal = { .attempts_max = 3, .backoff = { 10, 10 } },
 	};
 	clock_ms = 1000;
-	looks = reads = mark_calls = marked = offered = answered = allowed = 0;
+	probes = reads = mark_calls = marked = offered = answered = allowed = 0;
 	lanes = (struct semel_lanes){
 		.env = &env, .lease_ms = 5000, .count = LANES, .lanes = lane_list
 	};
@@ -204,30 +204,30 @@ static int64_t rest_ms(void)
 /* ---- tests -------------------------------------------------------------------------------------
  */
 
-static void lanes_are_read_without_a_look_soon_after_one(void **state)
+static void lanes_are_read_without_a_probe_soon_after_one(void **state)
 {
 	(void)state;
 	rows_of[0] = 1;
 	step(SEMEL_STEP_READ);
-	assert_int_equal(looks, 1);
+	assert_int_equal(probes, 1);
 	rows_of[1] = 1;
 	step(SEMEL_STEP_READ);
-	assert_int_equal(looks, 1);
+	assert_int_equal(probes, 1);
 	assert_int_equal(offered, 2);
 	clock_ms += 1000;
 	step(SEMEL_STEP_READ);
-	assert_int_equal(looks, 2);
+	assert_int_equal(probes, 2);
 }
 
-static void a_read_that_finds_nothing_is_followed_by_a_look(void **state)
+static void a_read_that_finds_nothing_is_followed_by_a_probe(void **state)
 {
 	(void)state;
 	rows_of[0] = 1;
 	step(SEMEL_STEP_READ);
 	step(SEMEL_STEP_READ);
-	assert_int_equal(looks, 1);
+	assert_int_equal(probes, 1);
 	step(SEMEL_STEP_READ);
-	assert_int_equal(looks, 2);
+	assert_int_equal(probes, 2);
 }
 
 static void lanes_that_gave_all_they_had_are_not_asked_again(void **state)
@@ -238,7 +238,7 @@ static void lanes_that_gave_all_they_had_are_not_asked_again(void **state)
 	assert_int_equal(offered, 2);
 	assert_int_equal(reads, 1);
 	assert_false(semel_pipeline_has_more(pipeline));
-	assert_int_equal(rest_ms(), 1000); /* an outcome or a ring wakes */
+	assert_int_equal(rest_ms(), 1000); /* an outcome or a notification wakes */
 }
 
 static void no_more_than_the_window_is_unmarked(void **state)
@@ -327,8 +327,8 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-		TEST(lanes_are_read_without_a_look_soon_after_one),
-		TEST(a_read_that_finds_nothing_is_followed_by_a_look),
+		TEST(lanes_are_read_without_a_probe_soon_after_one),
+		TEST(a_read_that_finds_nothing_is_followed_by_a_probe),
 		TEST(lanes_that_gave_all_they_had_are_not_asked_again),
 		TEST(no_more_than_the_window_is_unmarked),
 		TEST(marks_gather_until_the_delay_is_over),

@@ -54,14 +54,14 @@ static void a_refusal_and_what_others_wait_for_are_marked_at_once(void **state)
 	assert_int_equal(semel_pacing_mark_at_ms(&urgent), 0);
 }
 
-/* ---- how outcomes are heard ---------------------------------------------------------------------
+/* ---- how outcomes are reported ------------------------------------------------------------------
  */
 
 static const struct semel_outcome_facts single_rows = {
 	.broker_works_in_background = true, .source_listens = true, .can_read = true, .sparse = true
 };
 
-static void answers_to_single_rows_are_heard_later(void **state)
+static void answers_to_single_rows_are_polled_later(void **state)
 {
 	(void)state;
 	assert_int_equal(semel_pacing_outcome_mode(&single_rows), SEMEL_OUTCOMES_DEFERRED);
@@ -108,7 +108,7 @@ static void with_nothing_to_do_it_sleeps_as_long_as_it_may(void **state)
 	assert_int_equal(semel_pacing_sleep_ms(&facts), 1000);
 }
 
-static void answers_that_wake_nobody_bound_the_sleep(void **state)
+static void answers_without_a_wakeup_bound_the_sleep(void **state)
 {
 	(void)state;
 	struct semel_pacing_facts facts = idle;
@@ -158,12 +158,12 @@ int main(void)
 		cmocka_unit_test(a_few_answered_rows_wait_for_others),
 		cmocka_unit_test(what_is_worth_a_statement_or_fills_one_is_marked_at_once),
 		cmocka_unit_test(a_refusal_and_what_others_wait_for_are_marked_at_once),
-		cmocka_unit_test(answers_to_single_rows_are_heard_later),
+		cmocka_unit_test(answers_to_single_rows_are_polled_later),
 		cmocka_unit_test(answers_are_awaited_when_nothing_else_would_wake),
 		cmocka_unit_test(
 			a_broker_that_wakes_is_awaited_beside_a_source_that_wakes_all_the_time),
 		cmocka_unit_test(with_nothing_to_do_it_sleeps_as_long_as_it_may),
-		cmocka_unit_test(answers_that_wake_nobody_bound_the_sleep),
+		cmocka_unit_test(answers_without_a_wakeup_bound_the_sleep),
 		cmocka_unit_test(marks_bound_the_sleep),
 		cmocka_unit_test(it_reads_on_at_once_after_a_step_that_moved_something),
 		cmocka_unit_test(a_source_with_unfinished_work_is_asked_again_soon),

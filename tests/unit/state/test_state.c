@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tables of states: every state can be reached and left, and what the rows say is one state. */
+/* The tables of states: every state can be reached and left, and no row is there twice. */
 #include "state/state.h"
 
 #include <setjmp.h>
@@ -73,7 +73,7 @@ static void no_row_stands_twice(void **unused)
 					     tables[t].rows[i].by == tables[t].rows[j].by);
 }
 
-static void only_a_person_runs_again_what_is_dead(void **unused)
+static void only_an_operator_runs_again_what_is_dead(void **unused)
 {
 	struct semel_transitions table = semel_state_transitions();
 	(void)unused;
@@ -113,7 +113,7 @@ int main(void)
 		cmocka_unit_test(every_state_of_an_event_is_reached_and_left),
 		cmocka_unit_test(every_state_of_a_hold_is_reached_and_left),
 		cmocka_unit_test(no_row_stands_twice),
-		cmocka_unit_test(only_a_person_runs_again_what_is_dead),
+		cmocka_unit_test(only_an_operator_runs_again_what_is_dead),
 		cmocka_unit_test(a_letter_decides_which_copies_run),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

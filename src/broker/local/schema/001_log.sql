@@ -55,7 +55,7 @@ CREATE TABLE semel_subscription (
 );
 
 -- One partition of one subscription: everything at or below cursor is settled. owner and epoch are the
--- fence; whether the owner lives is told by semel_member. Up to fetched_to (an offset) and
+-- fence; whether the owner lives is in semel_member. Up to fetched_to (an offset) and
 -- delayed_fetched_to (a due time) entries may have been handed out before.
 CREATE TABLE semel_share (
 	subscription INTEGER NOT NULL REFERENCES semel_subscription (number),

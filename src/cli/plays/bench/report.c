@@ -98,7 +98,7 @@ void semel_bench_text(const struct semel_bench *bench, struct semel_buffer *buff
 	with_commas(SEMEL_BENCH_SMALL, small, sizeof small);
 	with_commas((double)bench->backlog, big, sizeof big);
 	semel_buffer_printf(buffer, "\n%-*s %11s %11s %7s  %s\n", NAME_WIDTH,
-			    "with so many events waiting", small, big, "ratio", "goal");
+			    "by number of waiting events", small, big, "ratio", "goal");
 	for (size_t i = 0; i < bench->growth_count; i++)
 		growth_text(&bench->growth[i], buffer);
 	semel_buffer_printf(

@@ -231,7 +231,7 @@ static void order_is_poisoned(struct semel_demo *demo)
 	json_decref(entries);
 }
 
-/* ---- 6: the sum ------------------------------------------------------------------------------ */
+/* ---- 6: summary ------------------------------------------------------------------------------ */
 
 /* A table of the shop: how many rows, and how many of them are as they should be. */
 struct ledger {
@@ -331,7 +331,7 @@ static void verify(struct semel_demo *demo)
 
 static void all_adds_up(struct semel_demo *demo)
 {
-	semel_demo_step(demo, 6, "The sum of it");
+	semel_demo_step(demo, 6, "Summary");
 	show_deliveries(demo);
 	int64_t orders = semel_demo_query(demo, ORDERS);
 	for (size_t i = 0; i < sizeof ledgers / sizeof *ledgers; i++)

@@ -474,7 +474,7 @@ semel_status semel_drill_watcher_start(const struct semel_drill_target *target, 
 {
 	int ends[2];
 	if (pipe2(ends, O_CLOEXEC) != 0)
-		return semel_error_set(error, SEMEL_OUTAGE, "cannot make a pipe: %s",
+		return semel_error_set(error, SEMEL_OUTAGE, "cannot create a pipe: %s",
 				       strerror(errno));
 	pid_t pid = fork();
 	if (pid == 0) {

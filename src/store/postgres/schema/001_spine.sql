@@ -4,7 +4,7 @@
 
 CREATE SEQUENCE semel_outbox_seq AS bigint;
 
--- A UUIDv7: milliseconds since 1970, then chance.
+-- A UUIDv7: milliseconds since 1970, then random bits.
 CREATE FUNCTION semel_uuid7() RETURNS text LANGUAGE sql VOLATILE PARALLEL SAFE AS $$
 	SELECT overlay(lpad(to_hex((date_part('epoch', clock_timestamp()) * 1000)::bigint), 12, '0')
 		PLACING '-' FROM 9 FOR 0) || '-7' || substr(gen_random_uuid()::text, 16)
@@ -18,7 +18,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
 $$;
 
 -- Nothing that a mark changes is indexed, and pages have room for the marked version beside the
--- new one, so that a mark touches no index. A batch is one stretch of the primary key. The
+-- new one, so that a mark touches no index. A batch is one range of the primary key. The
 -- transaction has its number before it draws one for the event: whoever has drawn a lower number
 -- is then known to every later snapshot.
 CREATE TABLE semel_outbox (
@@ -94,9 +94,9 @@ BEFORE UPDATE OF seq, id, aggregate_type, aggregate_id, event_type, topic, routi
 	content_type, headers, created_at, payload, payload_bytes ON semel_outbox
 FOR EACH STATEMENT EXECUTE FUNCTION semel_outbox_refuse_change();
 
--- Rings only while a relay sleeps. A sleeper holds the lock, or waits for it, alone; whoever gets
--- it shared has been seen by the relay's last read. A transaction that rings cannot be prepared for
--- a commit in two phases: who does that sets semel.ring to off, and leaves it to the relay's polling.
+-- Notifies only while a relay sleeps. A sleeping relay holds the lock, or waits for it, exclusively;
+-- a writer that gets it shared is seen by the relay's last read. A transaction that notifies cannot
+-- be prepared for a two-phase commit: set semel.ring to off there, and the relay's polling finds it.
 CREATE FUNCTION semel_outbox_ring() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
 	IF NOT pg_try_advisory_xact_lock_shared(TG_RELID::int, 1936026988)
@@ -307,10 +307,10 @@ CREATE TABLE semel_subscription (
 	handler text,
 	from_latest boolean NOT NULL DEFAULT false,
 	since timestamptz NOT NULL,
-	paused boolean NOT NULL DEFAULT false -- by a person; whoever consumes looks at it
+	paused boolean NOT NULL DEFAULT false -- by an operator; its consumers read it
 );
 
--- What people did: replays, discards, pauses.
+-- What operators did: replays, discards, pauses.
 CREATE TABLE semel_audit (
 	number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
 	at timestamptz NOT NULL,

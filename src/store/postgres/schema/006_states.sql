@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- ---- replays that were processed ---------------------------------------------------------------
 
--- REPLAYED and NULL: the run was asked for and has not happened yet. What was replayed before this
+-- REPLAYED and NULL: the run was requested and has not happened yet. What was replayed before this
 -- column was there is settled where that can be known: it was processed, its scope keeps no claims,
 -- or it went back to the outbox.
 ALTER TABLE semel_dead_letter ADD COLUMN settled_at timestamptz;
@@ -43,14 +43,14 @@ END $$;
 
 -- ---- consumers at work, and what subscriptions read ----------------------------------------------
 
--- Consumers at work, one row each, written by themselves: what they have in hand, and what they
+-- Consumers at work, one row each, written by themselves: what they have in flight, and what they
 -- wait for. A row whose lease is over belongs to one that died.
 CREATE TABLE semel_consumer (
 	scope text COLLATE "C" NOT NULL,
 	owner text COLLATE "C" NOT NULL,
 	in_hand bigint NOT NULL DEFAULT 0, -- deliveries that were fetched and are not settled
 	breaker integer NOT NULL DEFAULT 0, -- 0 closed, 1 half-open, 2 open
-	reason text, -- why nothing is taken; NULL: it is
+	reason text, -- why nothing is fetched; NULL: events are fetched
 	next_try_at timestamptz,
 	paused boolean NOT NULL DEFAULT false,
 	waits_since timestamptz, -- NULL: it does not wait
@@ -99,7 +99,7 @@ ALTER TABLE semel_outbox ALTER COLUMN committed_at SET DEFAULT clock_timestamp()
 -- ---- names that an index can hold ----------------------------------------------------------------
 
 -- A hold, an exception and an index of an aggregate have its name as their key, and a key has a limit.
--- Whoever writes a row by hand is told at once, and not when the broker refuses the event.
+-- A row written by hand is refused at once, and not later by the broker.
 CREATE OR REPLACE FUNCTION semel_outbox_complete() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
 	wrong text;

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- ---- tables that must not be emptied under a running system --------------------------------------
 
--- A relay remembers up to which number everything is sent; a consumer, what it has processed. Whoever
--- empties a table takes that away behind their backs, and numbers that begin anew are passed over.
+-- A relay remembers up to which number everything is sent; a consumer, what it has processed. Emptying
+-- a table invalidates both without notice, and numbers that begin anew are skipped.
 -- A test suite that starts each test with empty tables says so, in the transaction that empties them:
 -- SET LOCAL semel.allow_truncate = 'on'. Then every relay loses its lanes, and begins from the first
 -- number.
@@ -59,7 +59,7 @@ FOR EACH STATEMENT EXECUTE FUNCTION semel_put_lanes_back();
 -- by one is not known either.
 ALTER TABLE semel_lease ADD COLUMN numbers oid;
 
--- Rows at or below it need not be marked one by one (relay --marks off): nothing can be told of them
+-- Rows at or below it need not be marked one by one (relay --marks off): nothing is known of them
 -- but that they are below the low mark. Whether that was so before this column is not known where
 -- there was a change stream; a relay of the earlier version may still go on there for a while.
 ALTER TABLE semel_lease ADD COLUMN unmarked_seq bigint NOT NULL DEFAULT 0;

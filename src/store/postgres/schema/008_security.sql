@@ -15,8 +15,8 @@
 -- 3. What runs with the owner's rights, and what only triggers call, is not for PUBLIC. The rest runs
 --    with the caller's own rights, and does nothing that he could not do by himself.
 -- 4. Defaults, constraints and indexes are bound to functions when they are made.
--- 5. `semel init` refuses to work where somebody else has overloads of PostgreSQL's functions or
---    operators in the search_path. `semel doctor` tells who may create in the schema of the tables.
+-- 5. `semel init` refuses to work where another role has overloads of PostgreSQL's functions or
+--    operators in the search_path. `semel doctor` reports who may create in the schema of the tables.
 
 -- The table of its name was an argument, and was resolved with our search_path.
 DROP FUNCTION IF EXISTS semel_adopt(text, json, boolean);
@@ -54,7 +54,7 @@ END $$;
 -- How it ended; NULL in rows that are older than the column.
 ALTER TABLE semel_audit ADD COLUMN outcome text;
 
--- Desks that are at work go on as before: whoever may write it down may add how it ended.
+-- Running admin servers continue as before: a role that may insert a row may add its outcome.
 DO $$
 DECLARE
 	audit CONSTANT pg_catalog.regclass := 'semel_audit';

@@ -16,7 +16,7 @@ DECLARE
 	heir text; -- the owner of the tables, where a superuser works for him, and he may make weeks
 	may_make boolean;
 BEGIN
-	-- For the rest of the transaction nothing is looked up in a schema that others may write to.
+	-- For the rest of the transaction no name is resolved in a schema that others may write to.
 	PERFORM pg_catalog.set_config('search_path'::pg_catalog.text, closed, true);
 	-- CREATE OR REPLACE leaves a function to whoever made it first.
 	SELECT array_agg(r.oid), bool_or(r.oid = c.relowner AND pg_has_role(r.oid, 'USAGE')),
@@ -31,7 +31,7 @@ BEGIN
 	-- often that a search_path of its own would cost more than all it does: each name is qualified.
 	FOR wanted IN SELECT * FROM (VALUES
 
--- A UUIDv7: milliseconds since 1970, then chance.
+-- A UUIDv7: milliseconds since 1970, then random bits.
 ('semel_uuid7()', 'semel_uuid7()', 'hot',
 'RETURNS text LANGUAGE sql VOLATILE PARALLEL SAFE', $$
 	SELECT overlay(pg_catalog.lpad(pg_catalog.to_hex((pg_catalog.date_part('epoch',
@@ -51,7 +51,7 @@ $$),
 -- Every business transaction pays for what is checked here. One expression in a trigger costs a
 -- microsecond; a generated column and CHECK constraints, which are read anew for each statement,
 -- cost twenty. A hold, an exception and an index of an aggregate have its name as their key, and a
--- key has a limit: whoever writes a row by hand is told at once, not when the broker refuses it.
+-- key has a limit: a row written by hand is refused at once, not later by the broker.
 ('semel_outbox_complete()', 'semel_outbox_complete()', 'hot', 'RETURNS trigger LANGUAGE plpgsql', $$
 DECLARE
 	wrong pg_catalog.text;
@@ -109,9 +109,9 @@ BEGIN
 		USING ERRCODE = 'check_violation';
 END $$),
 
--- Rings only while a relay sleeps. A sleeper holds the lock, or waits for it, alone; whoever gets
--- it shared has been seen by the relay's last read. A transaction that rings cannot be prepared
--- for a commit in two phases: who does that sets semel.ring to off, and leaves it to the polling.
+-- Notifies only while a relay sleeps. A sleeping relay holds the lock, or waits for it, exclusively;
+-- a writer that gets it shared is seen by the relay's last read. A transaction that notifies cannot
+-- be prepared for a two-phase commit: set semel.ring to off there, and the relay's polling finds it.
 ('semel_outbox_ring()', 'semel_outbox_ring()', 'hot', 'RETURNS trigger LANGUAGE plpgsql', $$
 BEGIN
 	IF NOT pg_catalog.pg_try_advisory_xact_lock_shared(TG_RELID::int, 1936026988)
@@ -315,10 +315,10 @@ END $$),
 
 -- Makes every insert into a foreign outbox an event of ours, in the same transaction. Such tables
 -- are often emptied by whoever fills them; a trigger sees the row all the same, and no log has to be
--- kept for a reader that may be away.
+-- kept for a reader that may be down.
 -- The trigger's function is written for the table, once, so that a row costs one insert and no
--- read of a mapping. It runs with the rights of its owner: the application needs none on our tables. And
--- nobody else may call it: on a table of his own it would publish what he likes.
+-- read of a mapping. It runs with the rights of its owner: the application needs none on our tables.
+-- No other role may call it: on a table of its own it could publish anything.
 ('semel_adopt(source regclass, foreign_table text, mapping json, existing boolean)',
 'semel_adopt(regclass, text, json, boolean)', 'caller', 'RETURNS boolean LANGUAGE plpgsql', $$
 DECLARE
@@ -434,9 +434,9 @@ END $$)
 			EXECUTE format('ALTER FUNCTION %s.%s OWNER TO %s', place, wanted.signature, heir);
 		END IF;
 	END LOOP;
-	-- Those of adopted tables: what an init has made, one for each table, and nothing that looks like
+	-- Those of adopted tables: what an init has made, one for each table, and nothing that resembles
 	-- it. One that its table does not suit any more, or whose table is not ours to change, stays as
-	-- it was; so does a trigger that somebody has disabled.
+	-- it was; so does a trigger that an operator has disabled.
 	FOR wanted IN SELECT t.tgrelid::regclass AS source, obj_description(p.oid, 'pg_proc') AS mapping,
 			t.tgenabled = 'D' AS disabled
 		FROM pg_trigger AS t JOIN pg_proc AS p ON p.oid = t.tgfoid
@@ -456,7 +456,7 @@ END $$)
 		EXCEPTION WHEN check_violation OR insufficient_privilege THEN NULL;
 		END;
 	END LOOP;
-	-- What was made anew, or has come without its grants, is for everybody as long as nobody has
+	-- What was made anew, or has come without its grants, is for PUBLIC as long as no one has
 	-- granted or revoked anything.
 	FOR wanted IN SELECT p.oid::regprocedure AS function FROM pg_proc AS p
 		WHERE p.pronamespace = place::regnamespace AND p.proname LIKE 'semel\_%' AND p.proacl IS NULL

@@ -7,7 +7,7 @@
 CREATE TABLE semel_outbox (
 	seq INTEGER PRIMARY KEY AUTOINCREMENT,
 	id TEXT NOT NULL UNIQUE DEFAULT (
-		-- a UUIDv7: milliseconds since 1970, then chance
+		-- a UUIDv7: milliseconds since 1970, then random bits
 		printf('%08x-%04x-7%03x-%04x-%012x',
 			CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) >> 16,
 			CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) & 65535,
@@ -192,10 +192,10 @@ CREATE TABLE semel_subscription (
 	handler TEXT,
 	from_latest INTEGER NOT NULL DEFAULT 0,
 	since TEXT NOT NULL,
-	paused INTEGER NOT NULL DEFAULT 0 -- by a person; whoever consumes looks at it
+	paused INTEGER NOT NULL DEFAULT 0 -- by an operator; its consumers read it
 ) WITHOUT ROWID;
 
--- What people did: replays, discards, pauses.
+-- What operators did: replays, discards, pauses.
 CREATE TABLE semel_audit (
 	number INTEGER PRIMARY KEY AUTOINCREMENT,
 	at TEXT NOT NULL,

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- ---- replays that were processed ---------------------------------------------------------------
 
--- REPLAYED and NULL: the run was asked for and has not happened yet. What was replayed before this
+-- REPLAYED and NULL: the run was requested and has not happened yet. What was replayed before this
 -- column was there is settled where that can be known: it was processed, its scope keeps no claims,
 -- or it went back to the outbox.
 ALTER TABLE semel_dead_letter ADD COLUMN settled_at TEXT;
@@ -15,14 +15,14 @@ WHERE status = 'REPLAYED' AND parked_behind IS NULL
 
 -- ---- consumers at work, and what subscriptions read ----------------------------------------------
 
--- Consumers at work, one row each, written by themselves: what they have in hand, and what they
+-- Consumers at work, one row each, written by themselves: what they have in flight, and what they
 -- wait for. A row whose lease is over belongs to one that died.
 CREATE TABLE semel_consumer (
 	scope TEXT NOT NULL,
 	owner TEXT NOT NULL,
 	in_hand INTEGER NOT NULL DEFAULT 0, -- deliveries that were fetched and are not settled
 	breaker INTEGER NOT NULL DEFAULT 0, -- 0 closed, 1 half-open, 2 open
-	reason TEXT, -- why nothing is taken; NULL: it is
+	reason TEXT, -- why nothing is fetched; NULL: events are fetched
 	next_try_at TEXT,
 	paused INTEGER NOT NULL DEFAULT 0,
 	waits_since TEXT, -- NULL: it does not wait
@@ -70,7 +70,7 @@ PRAGMA legacy_alter_table = ON;
 CREATE TABLE semel_outbox_new (
 	seq INTEGER PRIMARY KEY AUTOINCREMENT,
 	id TEXT NOT NULL UNIQUE DEFAULT (
-		-- a UUIDv7: milliseconds since 1970, then chance
+		-- a UUIDv7: milliseconds since 1970, then random bits
 		printf('%08x-%04x-7%03x-%04x-%012x',
 			CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) >> 16,
 			CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) & 65535,

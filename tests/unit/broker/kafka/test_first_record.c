@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who goes first at a partition, and who waits for it. librdkafka is fake: it notes what it is
- * given to send, and reports what the test says. */
+ * given to send, and reports what the test sets. */
 #include "broker/kafka/kafka.h"
 
 /* cmocka wants these before it. */
@@ -97,7 +97,7 @@ static void fake_destroy(rd_kafka_event_t *event)
 	(void)event;
 }
 
-/* The last character of the key tells. */
+/* The last character of the key is the partition. */
 static int32_t fake_partitioner(const rd_kafka_topic_t *topic, const void *key, size_t length,
 				int32_t count, void *topic_opaque, void *opaque)
 {
@@ -127,13 +127,13 @@ static const struct semel_kafka_library library = {
 
 /* ---- the broker ------------------------------------------------------------------------------ */
 
-static int64_t tell_time(void *user)
+static int64_t read_clock(void *user)
 {
 	(void)user;
 	return clock_ms;
 }
 
-static const struct semel_env env = { .now_ms = tell_time, .steady_ms = tell_time };
+static const struct semel_env env = { .now_ms = read_clock, .steady_ms = read_clock };
 static struct semel_kafka kafka;
 static struct semel_event events[EVENTS];
 static char payloads[EVENTS][2], keys[EVENTS][8];
@@ -246,7 +246,7 @@ static void who_comes_while_others_wait_waits_behind_them(void **state)
 	offer(0, "a1");
 	offer(1, "a1");
 	kafka.topics[0].partition_states[1].first =
-		NULL; /* as though its report had been heard just now */
+		NULL; /* as though its report had been polled just now */
 	kafka.topics[0].partition_states[1].accepted = true;
 	kafka.topics[0].partition_states[1].accepted_ms = clock_ms;
 	offer(2, "a1");
@@ -255,7 +255,7 @@ static void who_comes_while_others_wait_waits_behind_them(void **state)
 	assert_sent("012");
 }
 
-static void a_partition_that_took_nothing_for_long_is_met_anew(void **state)
+static void a_partition_that_was_idle_for_long_counts_as_new(void **state)
 {
 	(void)state;
 	offer(0, "a1");
@@ -274,7 +274,7 @@ static void a_partition_that_took_nothing_for_long_is_met_anew(void **state)
 	assert_sent("01234");
 }
 
-static void a_producer_that_is_made_anew_is_known_nowhere(void **state)
+static void a_new_producer_is_known_at_no_partition(void **state)
 {
 	(void)state;
 	offer(0, "a1");
@@ -285,7 +285,7 @@ static void a_producer_that_is_made_anew_is_known_nowhere(void **state)
 	assert_sent("01");
 }
 
-static void who_went_elsewhere_tells_that_there_are_more_partitions(void **state)
+static void a_record_at_an_unknown_partition_shows_that_there_are_more(void **state)
 {
 	(void)state;
 	offer(0, "a1");
@@ -329,9 +329,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(the_first_one_at_a_partition_goes_alone),
 		TEST(who_comes_while_others_wait_waits_behind_them),
-		TEST(a_partition_that_took_nothing_for_long_is_met_anew),
-		TEST(a_producer_that_is_made_anew_is_known_nowhere),
-		TEST(who_went_elsewhere_tells_that_there_are_more_partitions),
+		TEST(a_partition_that_was_idle_for_long_counts_as_new),
+		TEST(a_new_producer_is_known_at_no_partition),
+		TEST(a_record_at_an_unknown_partition_shows_that_there_are_more),
 		TEST(where_partitions_are_random_no_event_waits),
 		TEST(who_waited_stays_behind_one_that_was_refused),
 	};

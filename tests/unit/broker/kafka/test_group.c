@@ -137,7 +137,7 @@ static void other_notes_are_understood_as_far_as_they_go(void **state)
 	} cases[] = {
 		{ NULL, -1, 0 },
 		{ "", 0, 0 },
-		{ "somebody else's", 0, 0 },
+		{ "another client's", 0, 0 },
 		{ "semel:", 0, 0 },
 		{ "semel:12", 12, 0 },
 		{ "semel:-1", 0, 0 },

@@ -87,13 +87,13 @@ static void outgoing(const char *id, const char *key, const char *previous)
 				     .content_type = SEMEL_TEXT("text/plain"),
 				     .payload = SEMEL_TEXT("x") };
 	struct semel_publish_metadata metadata = { .previous = semel_text_of(previous) };
-	struct semel_kafka_outgoing told = { .event = &event, .metadata = &metadata };
-	if (semel_kafka_header_template_of(&kafka, &told) != 0)
-		told.used = sent;
+	struct semel_kafka_outgoing message = { .event = &event, .metadata = &metadata };
+	if (semel_kafka_header_template_of(&kafka, &message) != 0)
+		message.used = sent;
 	else if (sent)
 		library.headers_destroy(sent);
 	sent = NULL;
-	assert_int_equal(semel_kafka_produce(&kafka, NULL, &told, &error), SEMEL_OK);
+	assert_int_equal(semel_kafka_produce(&kafka, NULL, &message, &error), SEMEL_OK);
 	assert_string_equal(header("ce_id"), id);
 	assert_string_equal(header("semel-aggregate-id"), key);
 	assert_string_equal(header("semel-previous"), previous);
@@ -143,10 +143,10 @@ static void headers_of_an_unknown_library_version_are_not_used_again(void **stat
 				     .headers = SEMEL_TEXT("{}"),
 				     .content_type = SEMEL_TEXT("text/plain") };
 	struct semel_publish_metadata metadata = { .previous = SEMEL_TEXT("id-0") };
-	struct semel_kafka_outgoing told = { .event = &event, .metadata = &metadata };
-	assert_int_not_equal(semel_kafka_header_template_of(&kafka, &told), 0);
+	struct semel_kafka_outgoing message = { .event = &event, .metadata = &metadata };
+	assert_int_not_equal(semel_kafka_header_template_of(&kafka, &message), 0);
 	known_version = 0x03000000;
-	assert_int_equal(semel_kafka_header_template_of(&kafka, &told), 0);
+	assert_int_equal(semel_kafka_header_template_of(&kafka, &message), 0);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, drop)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* After a refusal the event at fault is found by halves, and a partition that takes nothing is set
- * apart. librdkafka is fake: it notes what it is given to send, and reports what the test says.
+ * apart. librdkafka is fake: it notes what it is given to send, and reports what the test sets.
  */
 #include "broker/kafka/kafka.h"
 
@@ -27,7 +27,7 @@ static struct {
 	size_t length;
 	void *opaques[EVENTS];
 	rd_kafka_message_t reports[REPORTS];
-	size_t reported, heard;
+	size_t reported, polled;
 	bool silent; /* the cluster answers no question */
 	struct rd_kafka_metadata_partition partitions[PARTITIONS];
 } fake;
@@ -70,7 +70,7 @@ static rd_kafka_error_t *fake_produceva(rd_kafka_t *client, const rd_kafka_vu_t 
 static rd_kafka_event_t *fake_queue_poll(rd_kafka_queue_t *queue, int wait_ms)
 {
 	(void)queue, (void)wait_ms;
-	return fake.heard < fake.reported ? (rd_kafka_event_t *)&handle : NULL;
+	return fake.polled < fake.reported ? (rd_kafka_event_t *)&handle : NULL;
 }
 
 static rd_kafka_event_type_t fake_event_type(const rd_kafka_event_t *event)
@@ -82,7 +82,7 @@ static rd_kafka_event_type_t fake_event_type(const rd_kafka_event_t *event)
 static const rd_kafka_message_t *fake_message_next(rd_kafka_event_t *event)
 {
 	(void)event;
-	return fake.heard < fake.reported ? &fake.reports[fake.heard++] : NULL;
+	return fake.polled < fake.reported ? &fake.reports[fake.polled++] : NULL;
 }
 
 static rd_kafka_resp_err_t fake_detach(rd_kafka_message_t *message,
@@ -98,7 +98,7 @@ static void fake_event_destroy(rd_kafka_event_t *event)
 	(void)event;
 }
 
-/* The last character of the key tells. */
+/* The last character of the key is the partition. */
 static int32_t fake_partitioner(const rd_kafka_topic_t *topic, const void *key, size_t length,
 				int32_t count, void *topic_opaque, void *opaque)
 {
@@ -241,13 +241,13 @@ static const struct semel_kafka_library library = {
 
 /* ---- the broker ------------------------------------------------------------------------------ */
 
-static int64_t tell_time(void *user)
+static int64_t read_clock(void *user)
 {
 	(void)user;
 	return clock_ms;
 }
 
-static const struct semel_env env = { .now_ms = tell_time, .steady_ms = tell_time };
+static const struct semel_env env = { .now_ms = read_clock, .steady_ms = read_clock };
 static struct semel_kafka kafka;
 static struct semel_event events[EVENTS];
 static char payloads[EVENTS][2], keys[EVENTS][8];

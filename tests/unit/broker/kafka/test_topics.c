@@ -22,7 +22,7 @@ static struct {
 	int brokers, brokers_later;
 	int requested;
 	bool made;
-	int64_t now_ms, step_ms; /* time passes whenever the clock is looked at */
+	int64_t now_ms, step_ms; /* time passes whenever the clock is read */
 } cluster;
 
 static char thing; /* whatever librdkafka gives us to hold */
@@ -272,7 +272,7 @@ static void a_cluster_that_counts_no_broker_for_long_is_an_outage(void **state)
 	assert_true(cluster.now_ms >= SEMEL_KAFKA_CALL_MS);
 }
 
-static void more_copies_than_brokers_are_told_as_they_are(void **state)
+static void more_replicas_than_brokers_are_reported_in_the_words_of_the_cluster(void **state)
 {
 	semel_error error;
 	(void)state;
@@ -297,7 +297,8 @@ int main(void)
 		cmocka_unit_test(a_topic_is_made_once_there_is_a_controller_again),
 		cmocka_unit_test(a_topic_is_made_once_the_cluster_counts_its_only_broker),
 		cmocka_unit_test(a_cluster_that_counts_no_broker_for_long_is_an_outage),
-		cmocka_unit_test(more_copies_than_brokers_are_told_as_they_are),
+		cmocka_unit_test(
+			more_replicas_than_brokers_are_reported_in_the_words_of_the_cluster),
 		cmocka_unit_test(what_does_not_pass_is_asked_once),
 	};
 	return cmocka_run_group_tests_name("making a topic", tests, NULL, NULL);

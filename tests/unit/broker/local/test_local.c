@@ -32,15 +32,15 @@ static void run_sql(const char *sql)
 	sqlite3_close(db);
 }
 
-/* The status of opening; the text must say the words. */
-static semel_status open_and_say(const char *broker_url, const char *words)
+/* The status of opening; the text must contain the words. */
+static semel_status open_expecting(const char *broker_url, const char *words)
 {
 	semel_error error = { 0 };
 	struct semel_broker *broker = NULL;
 	semel_status status = semel_broker_open(broker_url, steps_env(), 10, &broker, &error);
 	assert_null(broker);
 	if (strstr(error.text, words) == NULL)
-		fail_msg("\"%s\" does not say \"%s\"", error.text, words);
+		fail_msg("\"%s\" does not contain \"%s\"", error.text, words);
 	return status;
 }
 
@@ -48,14 +48,14 @@ static semel_status open_with(const char *parameters, const char *words)
 {
 	char text[512];
 	snprintf(text, sizeof(text), "%s%s", url, parameters);
-	return open_and_say(text, words);
+	return open_expecting(text, words);
 }
 
 static void a_url_that_cannot_be_right_is_a_wrong_configuration(void **state)
 {
 	(void)state;
-	assert_int_equal(open_and_say("local:", "names no file"), SEMEL_CONFIG);
-	assert_int_equal(open_and_say("locl:x", "did you mean local"), SEMEL_CONFIG);
+	assert_int_equal(open_expecting("local:", "names no file"), SEMEL_CONFIG);
+	assert_int_equal(open_expecting("locl:x", "did you mean local"), SEMEL_CONFIG);
 	assert_int_equal(open_with("?partition=4", "partitions"), SEMEL_CONFIG);
 	assert_int_equal(open_with("?partitions=0", "partitions"), SEMEL_CONFIG);
 	assert_int_equal(open_with("?partitions=65", "partitions"), SEMEL_CONFIG);
@@ -67,7 +67,7 @@ static void a_url_that_cannot_be_right_is_a_wrong_configuration(void **state)
 static void a_missing_folder_is_an_outage(void **state)
 {
 	(void)state;
-	assert_int_equal(open_and_say("local:/nowhere/at/all/broker.db", "/nowhere/at/all"),
+	assert_int_equal(open_expecting("local:/nowhere/at/all/broker.db", "/nowhere/at/all"),
 			 SEMEL_OUTAGE);
 }
 
@@ -79,7 +79,7 @@ static void a_file_that_is_no_database_is_refused_and_left_alone(void **state)
 	for (int i = 0; i < 1000; i++)
 		fputs("this is a letter, no database\n", file);
 	fclose(file);
-	assert_int_equal(open_and_say(url, steps_file()), SEMEL_NOT_A_DATABASE);
+	assert_int_equal(open_expecting(url, steps_file()), SEMEL_NOT_A_DATABASE);
 	struct stat after;
 	assert_int_equal(stat(steps_file(), &after), 0);
 	assert_int_equal(after.st_size, 30000);
@@ -89,7 +89,7 @@ static void a_database_of_another_application_is_refused(void **state)
 {
 	(void)state;
 	run_sql("CREATE TABLE orders (id)");
-	assert_int_equal(open_and_say(url, "a file of its own"), SEMEL_CONFIG);
+	assert_int_equal(open_expecting(url, "a file of its own"), SEMEL_CONFIG);
 }
 
 static void a_file_of_a_newer_semel_is_refused(void **state)
@@ -97,7 +97,7 @@ static void a_file_of_a_newer_semel_is_refused(void **state)
 	(void)state;
 	semel_broker_close(steps_open(url));
 	run_sql("PRAGMA user_version = 99");
-	assert_int_equal(open_and_say(url, "newer semel"), SEMEL_SCHEMA_NEWER);
+	assert_int_equal(open_expecting(url, "newer semel"), SEMEL_SCHEMA_NEWER);
 }
 
 static void open_in_child(const char *broker_url, int argument, int ready_fd)

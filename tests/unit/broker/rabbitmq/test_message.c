@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Properties and headers as anybody may write them become an event. */
+/* Properties and headers as any client may write them become an event. */
 #include "broker/rabbitmq/rabbitmq.h"
 
 /* cmocka wants these before it. */
@@ -116,7 +116,7 @@ static void the_tier_that_a_message_left_is_found_and_the_brokers_notes_are_no_h
 	assert_null(tier.data);
 }
 
-static void what_is_nested_deeper_than_anybody_reads_is_null(void **state)
+static void what_is_nested_too_deep_is_null(void **state)
 {
 	enum { LEVELS = 1000 };
 	static amqp_table_entry_t levels[LEVELS];
@@ -137,7 +137,7 @@ int main(void)
 		cmocka_unit_test(values_of_every_type_become_texts),
 		cmocka_unit_test(
 			the_tier_that_a_message_left_is_found_and_the_brokers_notes_are_no_headers),
-		cmocka_unit_test(what_is_nested_deeper_than_anybody_reads_is_null),
+		cmocka_unit_test(what_is_nested_too_deep_is_null),
 	};
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }

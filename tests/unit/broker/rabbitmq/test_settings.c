@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an amqp: URL says, and what is said of a wrong one. No server is needed. */
+/* What an amqp: URL sets, and how a wrong one is reported. No server is needed. */
 #include "broker/rabbitmq/rabbitmq.h"
 
 /* cmocka wants these before it. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The config file: its keys are the options' names, and every complaint says where and what. */
+/* The config file: its keys are the options' names, and every error names line and cause. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -109,7 +109,7 @@ static void a_whole_file_is_read(void **state)
 	assert_string_equal(semel_section_text(billing, "upcast"), "o.v1=o.v2:sql::payload");
 	assert_string_equal(semel_section_text(semel_config_subscription(config, "mail"), "exec"),
 			    "./send");
-	assert_null(semel_config_subscription(config, "nobody"));
+	assert_null(semel_config_subscription(config, "unknown"));
 	assert_string_equal(semel_section_text(&config->admin, "listen"), "127.0.0.1:8082");
 	assert_int_equal(config->retention.outbox_ms, 3 * 24 * HOUR_MS);
 	assert_int_equal(config->retention.dead_ms, 168 * HOUR_MS);
@@ -189,7 +189,7 @@ static void what_is_nested_too_deep_is_refused_where_that_begins(void **state)
 		assert_refused(text, 2, "deeper than 32 levels");
 	}
 	free(text);
-	/* map, and 31 lists: it is told what is wrong with it, not how deep it is */
+	/* map, and 31 lists: what is wrong with it is reported, not how deep it is */
 	assert_refused("relay: [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]\n", 1,
 		       "keys with values");
 	assert_refused("relay: [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]\n",

@@ -90,7 +90,7 @@ static int free_args(void **state)
 static void assert_says(const char *part)
 {
 	if (!strstr(error.text, part))
-		fail_msg("\"%s\" does not say \"%s\"", error.text, part);
+		fail_msg("\"%s\" does not contain \"%s\"", error.text, part);
 }
 
 static void values_stand_behind_a_space_or_an_equals_sign(void **state)

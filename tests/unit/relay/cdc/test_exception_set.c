@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The memory of aggregates that may have exceptions never says no wrongly. */
+/* The set of aggregates that may have exceptions has no false negatives. */
 #include "relay/cdc/exception_set.h"
 
 #include <setjmp.h>
@@ -55,7 +55,7 @@ static void it_is_read_anew_before_it_is_much_larger_than_the_table(void **state
 	semel_exception_set_free(&set);
 }
 
-static void without_memory_everybody_may_be_held(void **state)
+static void without_memory_every_aggregate_may_be_held(void **state)
 {
 	(void)state;
 	struct semel_exception_set set = { .all = true };
@@ -67,7 +67,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(who_was_added_is_there_and_others_are_not),
 		cmocka_unit_test(it_is_read_anew_before_it_is_much_larger_than_the_table),
-		cmocka_unit_test(without_memory_everybody_may_be_held),
+		cmocka_unit_test(without_memory_every_aggregate_may_be_held),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which batches need no look at what lies beyond them. */
+/* Which batches need no read of what lies beyond them. */
 #include "store/postgres/postgres.h"
 
 #include <setjmp.h>
@@ -11,7 +11,7 @@
 
 static const struct semel_pg_commit_bound bound = { .from_seq = 100, .to_seq = 200, .latest = -50 };
 
-static void a_batch_that_ends_where_the_look_was_is_proven(void **state)
+static void a_batch_that_ends_within_the_bound_is_proven(void **state)
 {
 	(void)state;
 	assert_true(semel_pg_is_bounded(&bound, 100, -50));
@@ -42,7 +42,7 @@ static void at_the_end_of_the_table_only_the_commits_count(void **state)
 	assert_false(semel_pg_is_bounded(&to_the_end, INT64_MAX - 1, -49));
 }
 
-static void nothing_is_proven_before_the_first_look(void **state)
+static void nothing_is_proven_without_a_bound(void **state)
 {
 	(void)state;
 	struct semel_pg_commit_bound none = { 0 };
@@ -53,11 +53,11 @@ static void nothing_is_proven_before_the_first_look(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_batch_that_ends_where_the_look_was_is_proven),
+		cmocka_unit_test(a_batch_that_ends_within_the_bound_is_proven),
 		cmocka_unit_test(a_batch_that_ends_elsewhere_is_not),
 		cmocka_unit_test(a_batch_with_a_later_commit_is_not),
 		cmocka_unit_test(at_the_end_of_the_table_only_the_commits_count),
-		cmocka_unit_test(nothing_is_proven_before_the_first_look),
+		cmocka_unit_test(nothing_is_proven_without_a_bound),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the change stream's messages say, and that broken ones are refused. */
+/* The change stream's messages are decoded, and broken ones are refused. */
 #include "store/postgres/pgoutput.h"
 
 #include "base/buffer.h"
@@ -67,7 +67,7 @@ static void put_null(void)
 	semel_buffer_append(&bytes, "n", 1);
 }
 
-/* Another order than the table's, and a stranger among them. */
+/* Another order than the table's, and a column that is not ours among them. */
 static const char *const columns[] = { "lane",        "colour",        "id",      "seq",
 				       "payload",     "payload_bytes", "headers", "created_at",
 				       "event_type",  "aggregate_id",  "topic",   "aggregate_type",
@@ -243,7 +243,7 @@ static void ours_is_known_by_its_number_whatever_it_is_called(void **state)
 	assert_int_equal(message.kind, SEMEL_PGOUTPUT_TABLE);
 }
 
-static void a_commit_tells_where_it_ends(void **state)
+static void a_commit_has_the_position_where_it_ends(void **state)
 {
 	(void)state;
 	struct semel_pgoutput_message message;
@@ -258,7 +258,7 @@ static void a_commit_tells_where_it_ends(void **state)
 	forget();
 }
 
-static void a_transaction_tells_its_number(void **state)
+static void a_transaction_has_its_number(void **state)
 {
 	(void)state;
 	struct semel_pgoutput_message message;
@@ -300,8 +300,9 @@ int main(void)
 						tear_down),
 		cmocka_unit_test_setup_teardown(ours_is_known_by_its_number_whatever_it_is_called,
 						set_up, tear_down),
-		cmocka_unit_test_setup_teardown(a_commit_tells_where_it_ends, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(a_transaction_tells_its_number, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_commit_has_the_position_where_it_ends, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(a_transaction_has_its_number, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_message_that_is_cut_short_is_refused, set_up,
 						tear_down),
 	};

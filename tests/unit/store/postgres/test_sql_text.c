@@ -61,7 +61,7 @@ static void a_comment_ends_at_any_end_of_line(void **state)
 	assert_read("SELECT 1 -- x\r\n, :id", "SELECT 1  \r\n, $1", 1);
 }
 
-/* Where a string with escapes goes on on the next line, a backslash still escapes. */
+/* Where a string with escapes continues on the next line, a backslash still escapes. */
 static void a_string_that_goes_on_on_another_line_is_one_string(void **state)
 {
 	(void)state;
@@ -73,7 +73,7 @@ static void a_string_that_goes_on_on_another_line_is_one_string(void **state)
 	assert_read("SELECT 'a'\n'b\\', :type", "SELECT 'a'\n'b\\', $1", 1);
 }
 
-static void statements_are_told_apart(void **state)
+static void statements_are_split_at_semicolons(void **state)
 {
 	(void)state;
 	struct semel_pg_user_statement statement;
@@ -141,7 +141,7 @@ int main(void)
 		cmocka_unit_test(comments_are_left_out),
 		cmocka_unit_test(a_comment_ends_at_any_end_of_line),
 		cmocka_unit_test(a_string_that_goes_on_on_another_line_is_one_string),
-		cmocka_unit_test(statements_are_told_apart),
+		cmocka_unit_test(statements_are_split_at_semicolons),
 		cmocka_unit_test(an_unknown_parameter_is_answered_with_the_nearest),
 		cmocka_unit_test(control_of_the_transaction_is_refused_however_it_is_written),
 		cmocka_unit_test(text_that_ends_too_early_is_read_to_its_end),

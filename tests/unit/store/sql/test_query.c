@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-/* An engine that has so many rows, and fails where it is told to. */
+/* An engine that has so many rows, and fails where the test sets it. */
 static struct {
 	semel_status in_transaction, run, next, finish;
 	int rows, stepped;
