@@ -4,7 +4,7 @@
  * The public API, one header per noun; this one includes them all. docs/c-api.md shows how they
  * work together.
  *
- * What may be touched here: functions, types and members are added, with a line in docs/c-api.md;
+ * To change here: functions, types and members are added, with a line in docs/c-api.md;
  * what has been released keeps its name, its meaning and its number. Options are plain structs
  * whose zero is the default; every other type is opaque. These headers include only the standard
  * library and each other, and a library of a database only by a declared name: nothing of src/. */

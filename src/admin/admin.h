@@ -4,7 +4,11 @@
  * Reads and changes go through the same rules as the command line; there is no SQL in this room. A
  * request is resolved to a route (routes.c), checked (access.c) and served by one of a few workers,
  * each with a store of its own. What an answer may not show is decided in redact.c, nowhere else.
- * http.c, connections.c and streams.c are the only files that use libmicrohttpd. */
+ * http.c, connections.c and streams.c are the only files that use libmicrohttpd.
+ *
+ * To change here: a resource is a row of the table in routes.c and a function that serves it. Names
+ * of paths, members and problem types are a contract and stay; what a client may send, hold and
+ * receive is bounded, and each bound has its row in docs/admin.md. */
 #ifndef SEMEL_ADMIN_ADMIN_H
 #define SEMEL_ADMIN_ADMIN_H
 

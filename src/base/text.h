@@ -11,7 +11,7 @@
  * it.
  *
  * This is the lowest room: base includes base only, and knows nothing of events, stores or brokers.
- * What may be touched: anything that is useful without those words. Time and randomness are read
+ * To change here: anything that is useful without those words. Time and randomness are read
  * here (env.h) and nowhere else. */
 #ifndef SEMEL_BASE_TEXT_H
 #define SEMEL_BASE_TEXT_H

@@ -6,7 +6,11 @@
  * tables, and writes help and docs from them; commands/ has a file per command, with its options
  * and its row in commands/table.c; plays/ has what demo, drill and bench run in a sandbox; process/
  * has what belongs to the process: signals, output, progress, the service manager. A file here
- * includes seams and rules, but no driver and no library of a database or broker. */
+ * includes seams and rules, but no driver and no library of a database or broker.
+ *
+ * To change here: a command or an option is a row of a table; parser, help, man pages, completion
+ * and docs follow. Rules of delivery belong to the rooms below, not to a command. Names of
+ * commands, options, members of --json and exit codes are a contract and stay. */
 #include "base/error.h"
 #include "base/sqlite_memory.h"
 #include "cli/arguments/help.h"

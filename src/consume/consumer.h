@@ -11,7 +11,7 @@
  *   acknowledge.c after the commit: delayed copies, acks, logs
  *   followers.c   run what was parked behind it
  *
- * What may be touched here: this room decides; it calls no SQL and no socket, only the seams of
+ * To change here: this room decides; it calls no SQL and no socket, only the seams of
  * store, broker and guard, and takes time and chance from consumer->env. Policies (retry.c,
  * breaker.c) are pure. The states of an event and the moves between them belong to
  * src/state; a new way for an item to end needs a row there first. An ack before the commit, or a

@@ -2,7 +2,7 @@
 /* src/deadletter: dead letters beyond the public API: many replays over one connection, and the
  * record that the program and the admin server both show. replay.h: retained events sent again.
  *
- * What may be touched here: this room changes the rows of events that were given up, always by the
+ * To change here: this room changes the rows of events that were given up, always by the
  * moves of src/state, and sends copies; it runs no handler. A copy has authority only by the row
  * that was committed with it. */
 #ifndef SEMEL_DEADLETTER_DEADLETTER_H

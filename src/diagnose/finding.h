@@ -3,7 +3,7 @@
  * and broker drivers answer for the checks that apply to them, through a function of their own
  * (examine), and change nothing.
  *
- * What may be touched: this room uses base only. It knows checks and how findings are reported;
+ * To change here: this room uses base only. It knows checks and how findings are reported;
  * what is wrong with a store or a broker is known by its driver. sqlite.h is for the drivers that
  * stand on SQLite. */
 #ifndef SEMEL_DIAGNOSE_FINDING_H

@@ -2,7 +2,7 @@
 /* src/doctor: checks everything that delivery depends on, and reports each finding with what to do
  * about it.
  *
- * What may be touched here: checks of any store and broker are added here; checks of one engine
+ * To change here: checks of any store and broker are added here; checks of one engine
  * belong to its driver (examine). The names of checks and the members of `doctor --json` are outer
  * names and stay. It changes nothing: what can be repaired without a decision belongs to
  * src/repair. */

@@ -2,7 +2,7 @@
 /* src/event: the envelope, one event as every room sees it. A view: the texts belong to an arena or
  * to the caller, and are NUL-ended.
  *
- * What may be touched here: this room checks, completes and writes events, as JSON (record.c) and
+ * To change here: this room checks, completes and writes events, as JSON (record.c) and
  * as fields of a protocol (wire.h); it has no store and no broker. What it refuses is part of the
  * promise to producers in other languages (docs/other-languages.md), and hashes of ids are kept in
  * stores: neither changes without a migration. */

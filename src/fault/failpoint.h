@@ -7,7 +7,7 @@
  * Unset they cost one test of a flag. The table in failpoint.c is the failure matrix: the list that
  * `semel failpoints` prints, the tests run row by row, and the docs are made from.
  *
- * What may be touched: this room uses base only. A new window is a row of the table and one call
+ * To change here: this room uses base only. A new window is a row of the table and one call
  * where it is; nothing here changes what the program does unless the environment asks for it.
  */
 #ifndef SEMEL_FAULT_FAILPOINT_H

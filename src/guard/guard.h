@@ -2,7 +2,7 @@
 /* The guard remembers which event was claimed, and processed, in which scope. The default is the
  * inbox of the consumer's own store; a shared memory of ids (Redis, memcached) is another driver.
  *
- * What may be touched here: this header is the seam. A driver is its folder and its line in
+ * To change here: this header is the seam. A driver is its folder and its line in
  * registry.c; it includes this header, the store's seam, and what is below, never a rule. Rules
  * call a guard through this table alone.
  *
@@ -10,8 +10,8 @@
  * - true: every call is part of the store's open transaction. A rolled back effect leaves no claim,
  *   so a claim may be made as PROCESSED in the transaction of the effect (same-tx).
  * - false: every call is durable at once. The rules then claim as CLAIMED, commit, and run the
- *   handler (semel_consumer_is_same_tx), as they do for handlers outside the transaction. There is
- * no such driver yet, and one step is missing for it: the rules change a claim to PROCESSED or
+ *   handler (semel_consumer_is_same_tx), as they do for handlers outside the transaction. No driver
+ *   is like this yet, and one step is missing for it: the rules change a claim to PROCESSED or
  *   FAILED before the store's commit, and would have to do so after it.
  *
  * Everything that asks or changes claims goes through a guard, but for these, which read the inbox

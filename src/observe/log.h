@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Observation: logs, metrics and spans of this process.
  *
- * What may be touched: this room uses base only. It may know the words of the domain (fields, the
+ * To change here: this room uses base only. It may know the words of the domain (fields, the
  * names of metrics), never its rules; no function here waits for anything but its own mutex.
  *
  * Structured logs on stderr: text on a terminal, one JSON object per line otherwise.

@@ -5,7 +5,7 @@
  * - Every event is checked and completed before the first is written.
  * - No transaction is ever begun here: without one of the caller's the call fails.
  *
- * What may be touched here: this room implements <semel/outbox.h> and needs no header of its own.
+ * To change here: this room implements <semel/outbox.h> and needs no header of its own.
  * It has no SQL (the store's driver inserts the rows) and no broker (the relay sends them), keeps
  * nothing between two calls, and neither commits nor rolls back. */
 #include "base/error.h"

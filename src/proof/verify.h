@@ -3,6 +3,9 @@
  * stuck, unread topics, live consumers), and retention. It only reads; nothing but retention
  * deletes rows.
  *
+ * To change here: a finding must be proven from what was read, in any order in which events can
+ * move meanwhile; what is not proven counts as in transit. Repairs belong to src/repair.
+ *
  * Verify: is every committed event accounted for? Compares the outbox with each scope: an event is
  * processed, a dead letter, parked behind one, or in transit; everything else is missing.
  *

@@ -5,7 +5,11 @@
  * The room relay/: only rules. Store, broker and clock are reached through their seams and
  * semel_env; no SQL, no socket and no database's name appears here. Files, outermost first: relay.c
  * (main loop), pipeline.c (one step), poll.c and cdc/ (sources), window.c, batch.c, marking.c,
- * lanes.c. */
+ * lanes.c.
+ *
+ * To change here: a mark is written only by marking.c or by the source of its batch, with the
+ * fence; nothing is published before it is in the window. What is done with an event is decided
+ * once, for all sources, in marking.c. */
 #ifndef SEMEL_RELAY_RELAY_H
 #define SEMEL_RELAY_RELAY_H
 

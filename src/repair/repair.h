@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* src/repair: repairs what is stuck, where that is provably safe: releases events that wait behind
  * no hold, and sends copies again that are lost. The state is read again inside the transaction
- * that changes it, with its hold or dead letter locked; each step has an audit row. Nothing else
- * may be repaired here: every new step needs its proof in proof/stuck.h first. */
+ * that changes it, with its hold or dead letter locked; each step has an audit row.
+ *
+ * To change here: a new step needs its proof in proof/stuck.h first. */
 #ifndef SEMEL_REPAIR_REPAIR_H
 #define SEMEL_REPAIR_REPAIR_H
 

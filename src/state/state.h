@@ -9,7 +9,7 @@
  *
  * These tables are the source of docs/states.md and of the sentences of `semel trace`.
  *
- * What may be touched here: a new state or move is a row of a table, with who makes it and in which
+ * To change here: a new state or move is a row of a table, with who makes it and in which
  * transaction; then docs/states.md is regenerated (semel states), and tests/model checks it. Rules
  * move items and holds through these functions only. Nothing here decides when.
  */

@@ -4,6 +4,8 @@ import pytest
 
 from helper import run_check, tree_with
 
+CONTRACT = "/* To change here: nothing. */\n"
+
 ALLOWED = [
     ("src/base/url.c", '"base/text.h"'),
     ("src/base/url.c", "<semel/status.h>"),
@@ -59,7 +61,7 @@ FORBIDDEN = [
 
 @pytest.mark.parametrize("path, target", ALLOWED)
 def test_includes_along_the_direction_pass(tmp_path, path, target):
-    code, output = run_check("includes", tree_with(tmp_path, {path: f"#include {target}\n"}))
+    code, output = run_check("includes", tree_with(tmp_path, {path: f"#include {target}\n{CONTRACT}"}))
     assert code == 0, output
 
 
@@ -95,6 +97,13 @@ def test_calls_that_belong_to_other_rooms_are_named(tmp_path, path, call):
     ],
 )
 def test_other_calls_pass(tmp_path, path, text):
-    files = {path: f"void f(void)\n{{\n\t{text};\n}}\n"}
+    files = {path: f"void f(void)\n{{\n\t{text};\n}}\n{CONTRACT}"}
     code, output = run_check("includes", tree_with(tmp_path, files))
     assert code == 0, output
+
+
+def test_a_room_whose_comments_do_not_say_what_may_be_changed_is_named(tmp_path):
+    files = {"src/relay/relay.h": CONTRACT, "src/relay/lanes.c": "", "src/store/sqlite/open.c": "", "src/store/store.h": CONTRACT}
+    code, output = run_check("includes", tree_with(tmp_path, files))
+    assert code == 1 and "src/store/sqlite: " in output
+    assert "src/relay: " not in output and "src/store: " not in output

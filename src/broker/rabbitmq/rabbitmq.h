@@ -8,7 +8,7 @@
  * `output` and written when the socket takes it; calls that wait for an answer are the library's,
  * and `output` is written to its end before each of them.
  *
- * What may be touched: a file here uses this header, its seam (broker/broker.h) and the rooms below
+ * To change here: a file here uses this header, its seam (broker/broker.h) and the rooms below
  * it. Only write.c writes to the socket, only read.c takes frames from the library, only topology.c
  * and names.c change what is declared at the broker. Every function of the driver's table that uses
  * the connection holds the mutex of heartbeat.c.

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The default guard: the inbox of the consumer's own store. Its claims are part of the store's
- * transaction, so a rolled back effect leaves no claim. */
+ * transaction, so a rolled back effect leaves no claim.
+ *
+ * To change here: calls are passed on to the store's inbox; SQL belongs to the store's driver. */
 #include "base/error.h"
 #include "guard/guard.h"
 

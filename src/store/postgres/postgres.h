@@ -10,6 +10,11 @@
  *
  * A store of our own prepares each statement when it is first used. On a borrowed connection a
  * statement is parsed on the spot: nothing is kept there, no setting is changed.
+ *
+ * To change here: what is the same in SQLite belongs to store/sql. No column that a mark changes
+ * may be indexed; a low mark passes a number only with the proof of watermark.c; the fence is
+ * checked by the statement that marks. Tables change by a new numbered file of schema/, functions
+ * in functions.sql.
  */
 #ifndef SEMEL_STORE_POSTGRES_POSTGRES_H
 #define SEMEL_STORE_POSTGRES_POSTGRES_H

@@ -7,6 +7,10 @@
  * What the seam asks of every SQL store: driver (the tables of functions), open (and init,
  * examine), transaction, engine (statements), outbox, mark, lease, inbox, effect, retention.
  * SQLite's own: sweep. Optional part of the seam: baseline.
+ *
+ * To change here: what is the same in PostgreSQL belongs to store/sql. No connection of ours
+ * checkpoints by itself (base/sqlite_file.h), and a borrowed one keeps its own settings. Tables
+ * change by a new numbered file of schema/.
  */
 #ifndef SEMEL_STORE_SQLITE_SQLITE_H
 #define SEMEL_STORE_SQLITE_SQLITE_H
