@@ -34,8 +34,8 @@ struct semel_admin {
 
 /* ---- access ---------------------------------------------------------------------------------- */
 
-/* A copy without the secret, because the tokens may be reloaded meanwhile. An unknown token has the
- * role NONE. */
+/* A copy without the secret, because the tokens may be reloaded during the request. An unknown
+ * token has the role NONE. */
 static struct semel_token token_of(struct semel_admin *admin, const struct semel_http_request *http)
 {
 	struct semel_token token = { .name = SEMEL_NAME_LOOPBACK, .role = SEMEL_ROLE_NONE };
@@ -50,7 +50,7 @@ static struct semel_token token_of(struct semel_admin *admin, const struct semel
 	return token;
 }
 
-/* Beside a relay or a consumer there are no tokens, so details that name hosts are hidden. */
+/* In a relay or a consumer there are no tokens, so details that name hosts are hidden. */
 static bool may_read(const struct semel_admin *admin, const struct semel_token *token)
 {
 	return admin->token_file ? token->role >= SEMEL_ROLE_READ
@@ -63,17 +63,17 @@ static bool check_role(const struct semel_admin *admin, const struct semel_route
 	if (!admin->token_file || token->role >= route->role)
 		return true;
 	if (token->role == SEMEL_ROLE_NONE) {
-		/* Constant, so that requests without a token cannot flood the log: it leaves out
-		 * repeated lines. */
+		/* The message is constant, so that requests without a token cannot flood the log,
+		 * which omits repeated lines. */
 		semel_log(SEMEL_LOG_WARN, "admin: refused a request without a valid token", NULL);
-		semel_response_problem(response, 401, "no-token",
+		semel_response_problem(response, SEMEL_PROBLEM_NO_TOKEN,
 				       "Send the header Authorization: Bearer TOKEN.");
 		response->authenticate = "Bearer";
 	} else {
 		semel_log(SEMEL_LOG_WARN, "admin: refused a change, the token has the role read",
 			  &(struct semel_log_fields){ .detail = token->name });
 		semel_response_problem(
-			response, 403, "role",
+			response, SEMEL_PROBLEM_ROLE,
 			"This token has the role read; a change needs the role operate.");
 	}
 	return false;
@@ -85,7 +85,7 @@ static bool check(struct semel_http_request *http, struct semel_http_response *r
 	const char *host = semel_http_header(http, "Host");
 
 	if (!semel_host_is_ours(host, &admin->listen, admin->context.options.hosts)) {
-		semel_response_problem(response, 403, "host",
+		semel_response_problem(response, SEMEL_PROBLEM_HOST,
 				       "The Host header does not name this server.");
 		return false;
 	}
@@ -95,14 +95,14 @@ static bool check(struct semel_http_request *http, struct semel_http_response *r
 		return false;
 	http->route = route;
 	if (admin->context.options.metrics_only && !route->is_monitoring) {
-		semel_response_problem(response, 404, "not-found",
+		semel_response_problem(response, SEMEL_PROBLEM_NOT_FOUND,
 				       "Only /metrics, /livez and /readyz are served here.");
 		return false;
 	}
 	if (strcmp(route->method, "GET") != 0 &&
 	    !semel_origin_is_ours(semel_http_header(http, "Origin"), host)) {
 		semel_response_problem(
-			response, 403, "origin",
+			response, SEMEL_PROBLEM_ORIGIN,
 			"Changes requested by a page of another origin are refused.");
 		return false;
 	}
@@ -129,7 +129,7 @@ static semel_status check_query(const struct semel_route *route,
 			       nearest ? "?)" : "");
 }
 
-/* Texts reach the store unchanged, and a store accepts UTF-8 only. */
+/* Texts are passed to the store unchanged, and a store accepts only UTF-8. */
 static semel_status check_texts(const struct semel_admin_request *request, semel_error *error)
 {
 	const char *broken = semel_http_broken_query(request->http);
@@ -165,8 +165,8 @@ static semel_status run_route(struct semel_admin_request *request, semel_error *
 	if (status != SEMEL_OK)
 		return status;
 	status = route->serve(request, error);
-	/* An idle store may have lost its connection, and then so have the others: until a new one
-	 * is opened. */
+	/* An idle store may have lost its connection, and then the other idle ones probably have
+	 * too: tries again until a new store is opened. */
 	while (strcmp(route->method, "GET") == 0 && request->pooled &&
 	       semel_status_class(status) == SEMEL_CLASS_OUTAGE) {
 		semel_admin_request_close_store(request, false);
@@ -341,7 +341,7 @@ static semel_status copy_options(struct semel_admin *admin,
 	admin->context.options.hosts = (const char *const *)admin->hosts;
 	for (size_t i = 0; options->hosts && options->hosts[i]; i++) {
 		if (i == HOSTS_MAX)
-			return semel_error_set(error, SEMEL_CONFIG, "more than %d host names",
+			return semel_error_set(error, SEMEL_CONFIG, "more than %d --host names",
 					       HOSTS_MAX);
 		admin->hosts[i] = strdup(options->hosts[i]);
 		if (!admin->hosts[i])

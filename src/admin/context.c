@@ -49,27 +49,6 @@ void semel_admin_request_close_store(struct semel_admin_request *request, bool k
 	request->store = NULL;
 }
 
-static unsigned http_status(semel_status status)
-{
-	switch (status) {
-	case SEMEL_NOT_FOUND:
-		return 404;
-	case SEMEL_NOT_PENDING:
-	case SEMEL_REPLAY_LIMIT:
-		return 409;
-	case SEMEL_USAGE:
-		return 400;
-	case SEMEL_INVALID:
-		return 422;
-	case SEMEL_NO_SCHEMA:
-	case SEMEL_SCHEMA_NEWER:
-	case SEMEL_NOT_A_DATABASE:
-		return 503;
-	default:
-		return semel_status_class(status) == SEMEL_CLASS_OUTAGE ? 503 : 500;
-	}
-}
-
 semel_status semel_admin_request_audit(struct semel_admin_request *request, const char *what,
 				       const char *target, const char *detail, semel_error *error)
 {
@@ -90,7 +69,8 @@ semel_status semel_admin_request_audit(struct semel_admin_request *request, cons
 void semel_audit_outcome(semel_status status, char *text, size_t size)
 {
 	if (status != SEMEL_OK)
-		snprintf(text, size, "%s: %s", http_status(status) < 500 ? "refused" : "failed",
+		snprintf(text, size, "%s: %s",
+			 semel_problem_status(status) < 500 ? "refused" : "failed",
 			 semel_status_name(status));
 	else
 		snprintf(text, size, "done");
@@ -108,47 +88,6 @@ void semel_admin_request_audit_end(struct semel_admin_request *request, semel_st
 		 is_partial ? "; " : "", request->outcome);
 	(void)request->store->driver->upkeep->audit_finish(request->store, request->audit_number,
 							   outcome, NULL);
-}
-
-/* ---- problems -------------------------------------------------------------------------------- */
-
-static const struct {
-	unsigned status;
-	const char *title;
-} titles[] = {
-	{ 400, "Bad request" },        { 401, "Authentication required" },
-	{ 403, "Forbidden" },          { 404, "Not found" },
-	{ 405, "Method not allowed" }, { 409, "Conflict with the current state" },
-	{ 422, "Request refused" },    { 503, "Store or broker unavailable" },
-};
-
-static const char *title_of(unsigned status)
-{
-	for (size_t i = 0; i < sizeof titles / sizeof *titles; i++)
-		if (titles[i].status == status)
-			return titles[i].title;
-	return "Internal error";
-}
-
-void semel_response_problem(struct semel_http_response *response, unsigned status, const char *type,
-			    const char *detail)
-{
-	struct semel_buffer *body = &response->body;
-
-	semel_buffer_clear(body);
-	response->status = status;
-	response->content_type = "application/problem+json";
-	semel_buffer_printf(body, "{\"type\":\"/problems/%s\",\"title\":\"%s\",\"status\":%u", type,
-			    title_of(status), status);
-	semel_buffer_string(body, ",\"detail\":");
-	semel_buffer_json(body, semel_text_of(detail));
-	semel_buffer_string(body, "}\n");
-}
-
-void semel_response_failure(struct semel_http_response *response, semel_status status,
-			    const char *detail)
-{
-	semel_response_problem(response, http_status(status), semel_status_name(status), detail);
 }
 
 void semel_buffer_time(struct semel_buffer *buffer, int64_t time_ms)

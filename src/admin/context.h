@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the functions behind the routes share: the server, the request, its store and audit row, and
- * the problems (RFC 9457) that failures become. */
+/* What the functions behind the routes share: the server, the request, its store and audit row. */
 #ifndef SEMEL_ADMIN_CONTEXT_H
 #define SEMEL_ADMIN_CONTEXT_H
 
 #include "admin/admin.h"
 #include "admin/http.h"
+#include "admin/problem.h"
 #include "broker/broker.h"
 #include "store/store.h"
 
@@ -35,7 +35,7 @@ struct semel_admin_context {
 /* Fills in the defaults of options that are not set. */
 void semel_admin_defaults(struct semel_admin_options *options);
 
-/* One request. */
+/* One request to the rules. */
 struct semel_admin_request {
 	const char *who; /* for the audit */
 	bool may_read;   /* a valid token was sent, or none is required */
@@ -46,23 +46,23 @@ struct semel_admin_request {
 	struct semel_arena *arena;
 	semel_store *store;
 	int64_t audit_number; /* of the audit row; 0: none was written */
-	char outcome[64];     /* for the audit row; empty: it follows the status */
+	char outcome[64];     /* for the audit row; empty: derived from the status */
 	bool pooled;          /* the store was idle, and may have lost its connection since */
 };
 
-/* Sets request->store: an idle one, else a new one. semel_admin_request_close_store returns it. */
+/* Sets request->store to an idle store or a new one. semel_admin_request_close_store returns it. */
 semel_status semel_admin_request_open_store(struct semel_admin_request *request,
 					    semel_error *error);
 void semel_admin_request_close_store(struct semel_admin_request *request, bool keep_store);
 
-/* Writes the audit row of a change before the change: what cannot be audited is not done. Its
- * outcome is written when the request ends. */
+/* Writes the audit row of a change before the change: a change that cannot be audited is refused.
+ * The outcome is written when the request ends. */
 semel_status semel_admin_request_audit(struct semel_admin_request *request, const char *what,
 				       const char *target, const char *detail, semel_error *error);
 
 /* Writes the outcome, if the store can be written. */
 void semel_admin_request_audit_end(struct semel_admin_request *request, semel_status status);
-/* "done", "refused: not-pending", "failed: outage". */
+/* Writes "done", "refused: not-pending", "failed: outage". */
 void semel_audit_outcome(semel_status status, char *text, size_t size);
 
 /* The body of the response, to be filled with JSON. */
@@ -71,15 +71,10 @@ static inline struct semel_buffer *semel_admin_request_body(struct semel_admin_r
 	return &request->response->body;
 }
 
-/* An RFC 9457 problem. type: the last part of "/problems/…". */
-void semel_response_problem(struct semel_http_response *response, unsigned status, const char *type,
-			    const char *detail);
-/* The problem that a failed call becomes. */
-void semel_response_failure(struct semel_http_response *response, semel_status status,
-			    const char *detail);
-/* "…" or null. */
+/* Appends the time as a JSON string, or null if it is 0. */
 void semel_buffer_time(struct semel_buffer *buffer, int64_t time_ms);
-/* A query parameter. USAGE when it is not a number within the range; the fallback when absent. */
+/* Reads a query parameter; the fallback if it is absent. USAGE if it is not a number in the
+ * range. */
 semel_status semel_admin_request_number(struct semel_admin_request *request, const char *name,
 					struct semel_range range, int64_t *number_out,
 					semel_error *error);

@@ -3,6 +3,7 @@
 
 #include "admin/connections.h"
 #include "admin/microhttpd.h"
+#include "admin/problem.h"
 #include "admin/streams.h"
 #include "base/error.h"
 #include "base/worker_pool.h"
@@ -40,7 +41,7 @@
 	"NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-KX-ALL:+ECDHE-ECDSA:+ECDHE-RSA:-CIPHER-ALL:"  \
 	"+AES-256-GCM:+CHACHA20-POLY1305:+AES-128-GCM:-MAC-ALL:+AEAD:%SERVER_PRECEDENCE"
 
-/* One request while it arrives and is answered. Once it was submitted, a worker has it, alone. */
+/* One request while it arrives and is answered. After it was submitted, only a worker uses it. */
 struct exchange {
 	struct semel_worker_job job; /* first */
 	struct semel_http *http;
@@ -116,20 +117,10 @@ static struct MHD_Response *plain_response(const struct semel_http *http,
 		response->body.length, response->body.data, MHD_RESPMEM_MUST_FREE);
 }
 
-static void refuse(struct semel_http_response *response, unsigned status, const char *problem)
-{
-	semel_buffer_clear(&response->body);
-	response->stream = NULL;
-	response->status = status;
-	response->content_type = "application/problem+json";
-	semel_buffer_printf(&response->body, "{\"status\":%u,%s}\n", status, problem);
-}
-
 static void refuse_busy(struct semel_http_response *response)
 {
-	refuse(response, MHD_HTTP_SERVICE_UNAVAILABLE,
-	       "\"type\":\"/problems/busy\",\"title\":\"Server busy\","
-	       "\"detail\":\"Too many requests at once; try again in a second.\"");
+	semel_response_problem(response, SEMEL_PROBLEM_BUSY,
+			       "Too many requests at once; try again in a second.");
 	response->retry_after = "1";
 }
 
@@ -172,7 +163,7 @@ static enum MHD_Result send_response(struct semel_http *http, struct MHD_Connect
 
 /* ---- malformed requests ---------------------------------------------------------------------- */
 
-/* Headers that a proxy in between might read differently. */
+/* Counts of headers that a proxy in between might interpret differently. */
 struct framing {
 	uint32_t hosts, lengths, encodings;
 	bool chunked;
@@ -211,7 +202,7 @@ static bool has_long_head(const struct semel_http *http, const struct semel_http
 	return info && info->header_size > HEAD_MAX;
 }
 
-/* A body that is somewhat too large is read and dropped, so that its sender gets the response; one
+/* A body that is slightly too large is read and dropped, so that its sender gets the response; one
  * that is far too large is not read. */
 static bool declares_too_much(const struct semel_http_request *request)
 {
@@ -222,13 +213,12 @@ static bool declares_too_much(const struct semel_http_request *request)
 
 static void refuse_too_large(struct semel_http_response *response)
 {
-	refuse(response, MHD_HTTP_CONTENT_TOO_LARGE,
-	       "\"type\":\"/problems/too-large\",\"title\":\"Body too large\","
-	       "\"detail\":\"A body can have at most 1 MiB.\"");
+	semel_response_problem(response, SEMEL_PROBLEM_TOO_LARGE, "A body can have at most 1 MiB.");
 }
 
-/* libmicrohttpd would truncate a text at a zero byte and act on the rest. These addresses are not
- * exchanges but marks, from the request line to the first call of handle(). */
+/* libmicrohttpd would truncate a text at a zero byte and act on the rest. The addresses of these
+ * two mark such a request, in place of an exchange, from the request line to the first call of
+ * handle(). */
 static char zero_in_path, zero_in_query;
 
 static bool is_zero_mark(const void *context)
@@ -247,24 +237,24 @@ static void *check_request_line(void *user, const char *uri, struct MHD_Connecti
 	return zero < uri + strcspn(uri, "?") ? &zero_in_path : &zero_in_query;
 }
 
-/* True: the response says what is wrong. */
+/* True: the request is malformed, and the response says why. */
 static bool refuse_malformed(const struct semel_http *http,
 			     const struct semel_http_request *request, const void *context,
 			     struct semel_http_response *response)
 {
 	if (has_long_head(http, request))
-		refuse(response, MHD_HTTP_REQUEST_HEADER_FIELDS_TOO_LARGE,
-		       "\"type\":\"/problems/head\",\"title\":\"Request header too large\","
-		       "\"detail\":\"Request line and headers can have at most 32 KiB.\"");
+		semel_response_problem(response, SEMEL_PROBLEM_HEAD,
+				       "Request line and headers can have at most 32 KiB.");
 	else if (context == &zero_in_path)
-		refuse(response, MHD_HTTP_NOT_FOUND,
-		       "\"type\":\"/problems/not-found\",\"title\":\"Not found\","
-		       "\"detail\":\"A path must not contain a zero byte.\"");
-	else if (context == &zero_in_query || is_ambiguous(http, request))
-		refuse(response, MHD_HTTP_BAD_REQUEST,
-		       "\"type\":\"/problems/malformed\",\"title\":\"Bad request\","
-		       "\"detail\":\"The query contains a zero byte, or headers contradict each "
-		       "other.\"");
+		semel_response_problem(response, SEMEL_PROBLEM_NOT_FOUND,
+				       "A path must not contain a zero byte.");
+	else if (context == &zero_in_query)
+		semel_response_problem(response, SEMEL_PROBLEM_MALFORMED,
+				       "A query must not contain a zero byte.");
+	else if (is_ambiguous(http, request))
+		semel_response_problem(response, SEMEL_PROBLEM_MALFORMED,
+				       "The header Host, Content-Length or Transfer-Encoding is "
+				       "repeated, contradictory or not supported.");
 	else if (declares_too_much(request))
 		refuse_too_large(response);
 	else
@@ -308,8 +298,8 @@ static void append_body(struct exchange *exchange, const char *data, size_t *siz
 	*size = 0;
 }
 
-/* On a worker's thread. Resuming comes last: after it the exchange belongs to libmicrohttpd again.
- */
+/* Runs on a worker's thread. The connection is resumed last, because from then on the exchange
+ * belongs to libmicrohttpd again. */
 static void serve_exchange(struct semel_worker_job *job, void *worker, bool abandoned)
 {
 	struct exchange *exchange = (struct exchange *)job;
@@ -323,7 +313,7 @@ static void serve_exchange(struct semel_worker_job *job, void *worker, bool aban
 	http->library->resume_connection(exchange->request.connection);
 }
 
-/* libmicrohttpd calls handle() again, without data, once the connection was resumed. */
+/* When the connection is resumed, libmicrohttpd calls handle() again, without data. */
 static enum MHD_Result submit(struct semel_http *http, struct exchange *exchange)
 {
 	struct MHD_Connection *connection = exchange->request.connection;
@@ -500,13 +490,14 @@ static semel_status open_listener(struct semel_http *http, semel_error *error)
 	http->listener = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (http->listener >= 0) {
 		setsockopt(http->listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-		/* Inherited by its connections; else the kernel would hold megabytes for each. */
+		/* Connections inherit this; otherwise the kernel would hold megabytes for each. */
 		setsockopt(http->listener, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
 		setsockopt(http->listener, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
-		/* Bounds the time of unacknowledged data, also after the connection was closed. */
+		/* Bounds how long data may stay unacknowledged, even after the connection was
+		 * closed. */
 		setsockopt(http->listener, IPPROTO_TCP, TCP_USER_TIMEOUT, &stall_ms,
 			   sizeof stall_ms);
-		/* A connection that sends nothing is not accepted yet. */
+		/* A connection is accepted only when it has sent something. */
 		setsockopt(http->listener, IPPROTO_TCP, TCP_DEFER_ACCEPT, &seconds, sizeof seconds);
 	}
 	if (http->listener < 0 || bind(http->listener, (struct sockaddr *)&address, length) != 0 ||
@@ -531,7 +522,7 @@ static void log_line(void *user, const char *format, va_list arguments)
 	(void)user;
 	vsnprintf(text, sizeof text, format, arguments);
 	text[strcspn(text, "\n")] = '\0';
-	semel_log(SEMEL_LOG_DEBUG, "admin: message of libmicrohttpd",
+	semel_log(SEMEL_LOG_DEBUG, "admin: message from libmicrohttpd",
 		  &(struct semel_log_fields){ .detail = text });
 }
 
@@ -548,13 +539,15 @@ static semel_status start_daemon(struct semel_http *http, semel_error *error)
 	};
 
 	if (options->certificate && !http->library->is_feature_supported(MHD_FEATURE_TLS))
-		return semel_error_set(error, SEMEL_CONFIG,
-				       "libmicrohttpd on this machine was built without TLS");
+		return semel_error_set(
+			error, SEMEL_CONFIG,
+			"libmicrohttpd on this machine was built without TLS (install a build with "
+			"GnuTLS, or remove --tls-cert and --tls-key)");
 	http->daemon = http->library->start_daemon(
 		flags, http->port, NULL, NULL, handle, http, MHD_OPTION_EXTERNAL_LOGGER, log_line,
 		NULL, MHD_OPTION_LISTEN_SOCKET, http->listener, MHD_OPTION_THREAD_POOL_SIZE,
 		(unsigned)SOCKETS, MHD_OPTION_CONNECTION_LIMIT,
-		(unsigned)(SOCKETS * options->connections_max), /* each thread may have all */
+		(unsigned)(SOCKETS * options->connections_max), /* each may have all of them */
 		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEAD_MAX * 2,
 		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(IDLE_MS / 1000),
 		MHD_OPTION_NOTIFY_CONNECTION, semel_connections_notice, http->connections,
@@ -609,7 +602,8 @@ static semel_status start_parts(struct semel_http *http, semel_error *error)
 	return semel_worker_pool_start(&workers, &http->workers, error);
 }
 
-/* Other parts of the process open files too: a flood of connections must not use them all. */
+/* Other parts of the process open files too, so a flood of connections must not use up the
+ * limit. */
 static uint32_t bound_by_files(uint32_t connections)
 {
 	struct rlimit files = { 0 };

@@ -48,16 +48,16 @@ const struct semel_route semel_routes[] = {
 	  .role = SEMEL_ROLE_OPERATE,
 	  .serve = semel_serve_dead_replay_all,
 	  .schema = "Bulk",
-	  .summary = "Replay all pending dead letters that match the filter; preview=1 only counts "
-		     "them",
+	  .summary = "Replay pending dead letters that match the filter, at most 1,000 per "
+		     "request; preview=1 only counts them",
 	  .query = { "scope", "type", "since", "until", "limit", "after", "preview" } },
 	{ .method = "POST",
 	  .path = API "/dlq/discard",
 	  .role = SEMEL_ROLE_OPERATE,
 	  .serve = semel_serve_dead_discard_all,
 	  .schema = "Bulk",
-	  .summary = "Discard all pending dead letters that match the filter; preview=1 only "
-		     "counts them",
+	  .summary = "Discard pending dead letters that match the filter, at most 1,000 per "
+		     "request; preview=1 only counts them",
 	  .query = { "scope", "type", "since", "until", "limit", "after", "preview", "reason" } },
 	{ .method = "GET",
 	  .path = API "/outbox",
@@ -188,7 +188,7 @@ const size_t semel_route_count = sizeof semel_routes / sizeof *semel_routes;
 /* ---- resolving --------------------------------------------------------------------------------
  */
 
-/* The variable is one whole segment of the path. */
+/* The variable part matches exactly one segment of the path. */
 static bool matches(const char *pattern, const char *path, char id_out[SEMEL_ROUTE_ID_SIZE])
 {
 	const char *variable = strstr(pattern, "{id}");
@@ -208,7 +208,7 @@ static bool matches(const char *pattern, const char *path, char id_out[SEMEL_ROU
 	return true;
 }
 
-/* A literal path wins over one with a variable: "count" is not an id. */
+/* A literal path takes precedence over one with a variable: "count" is not an id. */
 static bool is_literal(const char *path)
 {
 	for (size_t i = 0; i < semel_route_count; i++)
@@ -223,7 +223,7 @@ static bool allows_method(const struct semel_route *route, const char *method)
 	       (strcmp(method, "HEAD") == 0 && strcmp(route->method, "GET") == 0);
 }
 
-/* Static, because the response points at one of them. */
+/* Static, because the response points to one of them. */
 static const char *allow_list(bool get, bool post, bool delete)
 {
 	static const char *const lists[] = {
@@ -254,19 +254,19 @@ const struct semel_route *semel_route_find(const char *method, const char *path,
 	}
 	if (!get && !post && !delete) {
 		snprintf(detail, sizeof detail, "There is no resource at %.200s.", path);
-		semel_response_problem(response, 404, "not-found", detail);
+		semel_response_problem(response, SEMEL_PROBLEM_NOT_FOUND, detail);
 		return NULL;
 	}
 	snprintf(detail, sizeof detail, "%.20s is not allowed at %.200s.", method, path);
-	semel_response_problem(response, 405, "method-not-allowed", detail);
+	semel_response_problem(response, SEMEL_PROBLEM_METHOD, detail);
 	response->allow = allow_list(get, post, delete);
 	return NULL;
 }
 
 /* ---- the OpenAPI description ------------------------------------------------------------------
  *
- * Made from the table. The schemas of responses are described here once; the tests compare them
- * with real responses. */
+ * Generated from the table. The schemas of responses are described here once; the tests compare
+ * them with real responses. */
 
 #define TEXT    "{\"type\":\"string\"}"
 #define TEXT_OR "{\"type\":[\"string\",\"null\"]}"
@@ -281,7 +281,7 @@ struct named {
 	const char *name, *schema;
 };
 
-/* A name may occur in several queries; it means the same everywhere. */
+/* A name may occur in several queries, with the same meaning everywhere. */
 static const struct named parameters[] = {
 	{ "limit", "{\"type\":\"integer\",\"minimum\":1,\"maximum\":1000}" },
 	{ "status", STATUS },
@@ -293,7 +293,7 @@ static const struct named parameters[] = {
 
 struct schema {
 	const char *name;
-	struct named members[24]; /* NULL-ended */
+	struct named members[24]; /* NULL-terminated */
 };
 
 static const struct schema schemas[] = {
