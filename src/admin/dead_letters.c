@@ -16,8 +16,7 @@
 #define LIMIT_MAX 1000
 #define LIST_ENDS 8 /* bytes around the entries */
 #define REDACTED_MAX                                                                               \
-	((size_t)64 *                                                                              \
-	 1024) /* of a larger event a list hides the reason without reading the event */
+	((size_t)64 * 1024) /* a list hides the reason of a larger event without reading it */
 
 static semel_status read_status(struct semel_admin_request *request, semel_dead_status *status_out,
 				semel_error *error)
@@ -77,9 +76,9 @@ static semel_status read_filter(struct semel_admin_request *request, int64_t fal
 
 /* ---- reading ----------------------------------------------------------------------------------
  *
- * A response is bounded in bytes. A list is read from the store without payloads; a whole event is
- * read only when payloads are requested, or to find what has to be hidden in its reason: one at a
- * time in this process, so that large ones do not add up.
+ * A response is bounded in bytes. A list is read from the store without payloads. A whole event is
+ * read only if payloads are requested, or to find what has to be hidden in its reason; this process
+ * reads one at a time, so that large events do not add up in memory.
  */
 
 struct listing {
@@ -87,7 +86,7 @@ struct listing {
 	bool payloads;
 	bool ended; /* the rest exceeds the size limit */
 	uint32_t count;
-	char last[SEMEL_ROUTE_ID_SIZE]; /* entry that was written */
+	char last[SEMEL_ROUTE_ID_SIZE]; /* the last entry that was written */
 	struct semel_buffer entry;
 	semel_status status;
 	semel_error *error;
@@ -116,10 +115,10 @@ static void render_whole(const semel_dead_letter *letter, void *user)
 
 	render(listing, letter, listing->payloads && letter->payload_size <= bytes_left(listing));
 	if (listing->payloads && listing->entry.length > bytes_left(listing))
-		render(listing, letter, false); /* its JSON form is longer */
+		render(listing, letter, false); /* its JSON form is longer than its payload */
 }
 
-/* The event was not read, so its free texts may quote what is hidden in it. */
+/* For an event that was not read: its free texts may quote what is hidden in it. */
 static void render_brief(struct listing *listing, const semel_dead_letter *letter)
 {
 	semel_dead_letter shown = *letter;
@@ -176,7 +175,7 @@ static void append_encoded(struct semel_buffer *link, const char *value)
 	}
 }
 
-/* The next page: the same query, after the last entry. */
+/* Writes the link to the next page: the same query, after the last entry. */
 static void write_next_link(const struct listing *listing, const semel_dead_letter_filter *filter)
 {
 	static const char *const names[] = {
@@ -213,7 +212,8 @@ static void ignore(const semel_dead_letter *letter, void *user)
 	(void)user;
 }
 
-/* After an entry that does not exist the list is empty, which would be taken for its end. */
+/* If the entry named by after does not exist the list is empty, which a client would take for its
+ * end. */
 static semel_status check_after(const struct listing *listing,
 				const semel_dead_letter_filter *filter)
 {
@@ -247,9 +247,11 @@ unlock:
 	if (reads_whole)
 		pthread_mutex_unlock(&request->context->whole_event_mutex);
 	semel_buffer_free(&listing->entry);
-	if (status == SEMEL_OK && (listing->ended || listing->count == filter->limit))
+	if (status != SEMEL_OK)
+		return status;
+	if (listing->ended || listing->count == filter->limit)
 		write_next_link(listing, filter);
-	return status == SEMEL_OK ? listing->status : status;
+	return listing->status;
 }
 
 semel_status semel_serve_dead_list(struct semel_admin_request *request, semel_error *error)
@@ -281,7 +283,7 @@ semel_status semel_serve_dead_count(struct semel_admin_request *request, semel_e
 	return SEMEL_OK;
 }
 
-/* A malformed id is not found, like any other unknown one. */
+/* A malformed id is reported as not found, like any other unknown one. */
 static semel_status open_store_for_entry(struct semel_admin_request *request, semel_error *error)
 {
 	if (!semel_uuid_is_valid(request->id))
@@ -378,7 +380,7 @@ static void select_entry(const semel_dead_letter *letter, void *user)
 		semel_arena_printf(selected->arena, "%s", letter->entry_id);
 }
 
-/* The pending entries that match the filter, at most limit. */
+/* Selects the pending entries that match the filter, at most its limit. */
 static semel_status select_pending(struct semel_admin_request *request, struct selected *selected,
 				   semel_error *error)
 {

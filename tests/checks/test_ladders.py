@@ -13,6 +13,7 @@ def checked(folder, body, allowed=""):
     "if (status == SEMEL_OK)\n\t\tstatus = next();",
     "if (status == SEMEL_OK) {\n\t\tcount++;\n\t\tstatus = next();\n\t}",
     "if (status == SEMEL_OK && wanted)\n\t\tstatus = next();",
+    "if (status == SEMEL_OK && (wanted || late))\n\t\tstatus = next();",
     "if (wanted && state->status == SEMEL_OK)\n\t\tstate->status = next();",
     "if (status == SEMEL_OK)\n\t\tclose(x);",
     "if (status == SEMEL_OK && (status = one()) == SEMEL_OK)\n\t\tstatus = next();",

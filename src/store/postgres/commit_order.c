@@ -307,11 +307,16 @@ semel_status semel_pg_order_by_commit(struct semel_pg_store *store, int32_t lane
 		return SEMEL_OK;
 	if (!gather(batch, &candidates))
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch of events");
-	if (full)
+	if (full) {
 		status = read_beyond(store, lane, batch->rows[batch->count - 1].seq, &candidates,
 				     error);
-	if (status == SEMEL_OK && (candidates.count > batch->count || !is_in_order(batch)))
+		if (status != SEMEL_OK)
+			goto free_candidates;
+	}
+	if (candidates.count > batch->count || !is_in_order(batch))
 		status = arrange(store, lane, &candidates, batch, error);
+
+free_candidates:
 	free(candidates.all);
 	return status;
 }
