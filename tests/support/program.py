@@ -40,6 +40,18 @@ def handles_signal(pid, number):
     return False
 
 
+PIPE_BYTES = 1 << 20  # what the system lets every user have
+
+
+def enlarge_pipe(stream):
+    """So that a program that writes much does not wait for a test that reads it later, or never."""
+    try:
+        if stream:
+            fcntl.fcntl(stream.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    except PermissionError:
+        pass  # a user other than root has so much for all pipes together
+
+
 def kill_group(child):
     try:
         os.killpg(child.pid, signal.SIGKILL)
@@ -174,6 +186,7 @@ class Semel:
             stdin=options.pop("stdin", subprocess.DEVNULL), stdout=options.pop("stdout", subprocess.PIPE),
             stderr=options.pop("stderr", subprocess.PIPE), text=True, **options,
         )
+        enlarge_pipe(child.stderr)
         self.children.append(child)
         return child
 
