@@ -27,7 +27,7 @@ typedef enum semel_claim_mode { SEMEL_CLAIM_SAME_TX, SEMEL_CLAIM_SEPARATE } seme
 
 typedef enum semel_order {
 	SEMEL_ORDER_AGGREGATE, /* within an aggregate */
-	SEMEL_ORDER_STRICT, /* also wait for a predecessor that was not seen yet, within a bound */
+	SEMEL_ORDER_STRICT, /* also wait, for at most strict_wait_ms, for an unseen predecessor */
 	SEMEL_ORDER_TOTAL   /* the whole topic; it must have one partition */
 } semel_order;
 
@@ -42,7 +42,8 @@ SEMEL_API uint32_t semel_context_attempt(const semel_context *context);
 /* Why the verdict is not SEMEL_DONE; shown with the dead letter. */
 SEMEL_API void semel_context_explain(semel_context *context, const char *format, ...)
 	SEMEL_PRINTF(2, 3);
-/* Publishes a follow-up in the same transaction; correlation, causation and trace flow on. */
+/* Publishes an event in the same transaction. It inherits the correlation and trace headers; its
+ * causation id is the id of this event. */
 SEMEL_API SEMEL_MUST_CHECK semel_status semel_context_publish(semel_context *context,
 							      const semel_event_input *input,
 							      char id_out[SEMEL_ID_SIZE],
@@ -52,14 +53,15 @@ SEMEL_API SEMEL_MUST_CHECK semel_status semel_context_publish(semel_context *con
 typedef semel_verdict (*semel_handler)(const semel_event *event, semel_context *context,
 				       void *user);
 
-/* Turns the event's payload into that of the next version: writes a new one with
- * semel_upcast_payload, or returns SEMEL_REJECT. Runs on the consumer's thread. */
+/* Converts the payload to the next version of the type: passes the new payload to
+ * semel_upcast_payload, or leaves it as it is, and returns SEMEL_DONE; or returns SEMEL_RETRY or
+ * SEMEL_REJECT. Runs on the consumer's thread. */
 typedef struct semel_upcast semel_upcast;
 typedef semel_verdict (*semel_upcaster)(const semel_event *event, semel_upcast *upcast, void *user);
 SEMEL_API SEMEL_MUST_CHECK semel_status semel_upcast_payload(semel_upcast *upcast,
 							     const void *payload, size_t size);
 
-/* A plain input: zero means the default. Copied; the NULL-ended lists too. */
+/* A plain input: zero means the default. The struct and its NULL-terminated lists are copied. */
 typedef struct semel_consumer_options {
 	const char *store;
 	const char *broker;
@@ -67,24 +69,24 @@ typedef struct semel_consumer_options {
 	const char *const *topics; /* required */
 	const char *handler_version;
 	const char *dedup_header; /* NULL: by event id; else the header with the business key */
-	const char *id_header;    /* NULL: none; where messages of others have their id */
+	const char *id_header;    /* header with the id of foreign messages; NULL: none */
 	semel_guarantee guarantee;
 	semel_claim_mode claim;
 	semel_poison poison;
 	semel_order order;
-	uint32_t attempts;      /* runs of the handler per event before it is given up; 5 */
-	uint32_t immediate;     /* of them at once, before delayed ones begin; 2 */
-	int64_t first_delay_ms; /* of the delayed ones; default 1 s, doubling */
+	uint32_t attempts;      /* runs of the handler per event before it is given up; default 5 */
+	uint32_t immediate;     /* how many of these run before delayed ones begin; default 2 */
+	int64_t first_delay_ms; /* of the first delayed run, then doubling; default 1 s */
 	int64_t delay_max_ms;   /* default 1 min */
-	uint32_t batch;         /* deliveries in one transaction at most; default 500 */
-	uint32_t concurrency;   /* handlers that run at once, where they are outside; 1 */
-	int64_t timeout_ms;     /* of one run of a handler outside; 30 s */
-	int64_t lease_ms; /* partitions of a silent consumer move to another one after this; 5 s */
+	uint32_t batch;         /* maximum number of deliveries in one transaction; default 500 */
+	uint32_t concurrency;   /* handlers outside the transaction that run at once; default 1 */
+	int64_t timeout_ms;     /* limit for one run of such a handler; default 30 s */
+	int64_t lease_ms;       /* partitions of a silent consumer are taken over after this; 5 s */
 	int64_t strict_wait_ms; /* how long SEMEL_ORDER_STRICT waits for a predecessor; 30 s */
-	bool from_latest;       /* a new subscription skips what is there already */
-	uint32_t partitions;    /* spread over so many partitions: as many processes can consume */
-	const char *bind;       /* only routing keys like this ("order.*"); NULL: all */
-	int64_t prefetch_bytes; /* of events in flight at most, but always one; default 64 MiB */
+	bool from_latest;       /* a new subscription skips events published before it */
+	uint32_t partitions;    /* and so processes that can consume; 0: the broker's default */
+	const char *bind;       /* only matching routing keys ("order.*"); NULL: all */
+	int64_t prefetch_bytes; /* limit for events in flight, one is always allowed; 64 MiB */
 } semel_consumer_options;
 
 typedef struct semel_consumer semel_consumer;
@@ -97,16 +99,18 @@ SEMEL_API SEMEL_MUST_CHECK semel_status semel_consumer_open(const semel_consumer
 SEMEL_API SEMEL_MUST_CHECK semel_status semel_consumer_handle(semel_consumer *consumer,
 							      semel_handler handler, void *user,
 							      semel_error *error);
-/* From one version of a type to the next; chained. Call before it runs. */
+/* Registers a step from one version of a type to the next; steps are chained. Call it before the
+ * consumer runs. */
 SEMEL_API SEMEL_MUST_CHECK semel_status semel_consumer_upcast(semel_consumer *consumer,
 							      const char *from_type,
 							      const char *to_type,
 							      semel_upcaster upcaster, void *user,
 							      semel_error *error);
-/* Until semel_consumer_stop, or until max deliveries were settled (0: no limit). */
+/* Runs until semel_consumer_stop, or until max deliveries were settled (0: no limit). */
 SEMEL_API SEMEL_MUST_CHECK semel_status semel_consumer_run(semel_consumer *consumer, uint64_t max,
 							   semel_error *error);
-/* Until queue, retries and held events are empty; SEMEL_NOT_FINISHED after timeout_ms. */
+/* Runs until no event waits in the queue, for a retry or behind a hold; SEMEL_NOT_FINISHED after
+ * timeout_ms. */
 SEMEL_API SEMEL_MUST_CHECK semel_status semel_consumer_drain(semel_consumer *consumer,
 							     int64_t timeout_ms, uint64_t max,
 							     semel_error *error);

@@ -49,8 +49,7 @@ typedef struct semel_dead_letter_filter {
 	const char *scope;          /* NULL: all */
 	const char *type;           /* of the event; NULL: all */
 	int64_t since_ms, until_ms; /* of the failure; 0: no bound; until is exclusive */
-	const char
-		*after; /* entry id: only what comes behind it in the list; NULL: from the start */
+	const char *after; /* entry id: only entries after it in the list; NULL: from the start */
 } semel_dead_letter_filter;
 
 /* Oldest failure first. */
@@ -61,13 +60,13 @@ SEMEL_API SEMEL_MUST_CHECK semel_status semel_dead_letter_get(semel_store *store
 							      const char *entry_id,
 							      semel_dead_letter_visitor visit,
 							      void *user, semel_error *error);
-/* Of the pending ones. */
+/* Counts the pending dead letters. */
 SEMEL_API SEMEL_MUST_CHECK semel_status semel_dead_letter_count(semel_store *store,
 								const char *scope,
 								uint64_t *count_out,
 								semel_error *error);
 /* Sends the event to its subscription again, with the same id and a confirm, then marks the entry.
- * It works at once. SEMEL_NOT_PENDING, SEMEL_REPLAY_LIMIT. */
+ * A running consumer processes it at once. Fails with SEMEL_NOT_PENDING or SEMEL_REPLAY_LIMIT. */
 SEMEL_API SEMEL_MUST_CHECK semel_status semel_dead_letter_replay(semel_store *store,
 								 const char *broker_url,
 								 const char *entry_id,

@@ -16,7 +16,7 @@ extern "C" {
 #define SEMEL_PAYLOAD_MAX ((size_t)16 * 1024 * 1024)
 
 /* A plain input: zero what you do not use. Strings are copied before the call returns.
- * type, aggregate_type, aggregate_id and payload have to be given. */
+ * type, aggregate_type, aggregate_id and payload are required. */
 typedef struct semel_event_input {
 	const char *type;           /* "order.created.v1" */
 	const char *aggregate_type; /* "order": with aggregate_id the ordering key */
@@ -28,7 +28,7 @@ typedef struct semel_event_input {
 	const char *topic;       /* NULL: <aggregate_type>.events */
 	const char *routing_key; /* NULL: the type */
 	const char *headers;     /* NULL or a JSON object with text values */
-	const char *id;          /* NULL: a UUIDv7 is made */
+	const char *id;          /* NULL: a UUIDv7 is generated */
 	int64_t time_ms;         /* when it happened, since 1970 in UTC; 0: now */
 } semel_event_input;
 

@@ -10,8 +10,8 @@
 extern "C" {
 #endif
 
-/* Adds the event to the outbox inside the caller's open transaction: it becomes real with the
- * caller's COMMIT, and never otherwise. No broker is called. Without an open transaction:
+/* Adds the event to the outbox inside the caller's open transaction: it takes effect with the
+ * caller's COMMIT, or not at all. No broker is called. Without an open transaction:
  * SEMEL_NO_TRANSACTION, and nothing is written. id_out may be NULL. */
 SEMEL_API SEMEL_MUST_CHECK semel_status semel_outbox_publish(semel_tx tx,
 							     const semel_event_input *input,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The relay: takes events from the outbox to the broker. */
+/* The relay: publishes the events of the outbox to the broker. */
 #ifndef SEMEL_RELAY_H
 #define SEMEL_RELAY_H
 
@@ -14,7 +14,7 @@ extern "C" {
 
 typedef enum semel_poison {
 	SEMEL_POISON_PARK_KEY, /* later events of the aggregate are parked, and released in order */
-	SEMEL_POISON_BLOCK,    /* the aggregate stops until an operator has decided */
+	SEMEL_POISON_BLOCK,    /* parked too, and a drain waits for them */
 	SEMEL_POISON_SKIP      /* later events go on */
 } semel_poison;
 
@@ -35,10 +35,10 @@ typedef enum semel_marks {
 typedef struct semel_relay_options {
 	const char *store;          /* "sqlite:semel.db" */
 	const char *broker;         /* "local:semel-broker.db" */
-	uint32_t window;            /* unconfirmed events at most; 1: one by one; default 1000,
+	uint32_t window;            /* maximum of unconfirmed events; 1: one by one; default 1000,
 				     * 2400 with cdc, 3200 with transactions */
-	uint64_t window_bytes;      /* of payload in the window at most; default 16 MiB */
-	int64_t confirm_timeout_ms; /* an event not answered for within this is an outage; 30 s */
+	uint64_t window_bytes;      /* maximum payload of unconfirmed events; default 16 MiB */
+	int64_t confirm_timeout_ms; /* without an answer within this: an outage; default 30 s */
 	uint32_t attempts;          /* refusals of one event before it is given up; default 10 */
 	int64_t first_delay_ms;     /* of its backoff; default 1 s, doubling */
 	int64_t delay_max_ms;       /* default 5 min */
@@ -49,7 +49,7 @@ typedef struct semel_relay_options {
 	const char *slot;     /* cdc: the replication slot; default "semel" */
 	uint64_t slot_budget; /* cdc: bytes of the log that the slot may retain; default 4 GiB */
 	semel_marks marks;    /* cdc */
-	bool transactions;    /* cdc, Kafka: what was committed together is seen together */
+	bool transactions;    /* cdc, Kafka: one transaction's events become visible together */
 } semel_relay_options;
 
 typedef struct semel_relay semel_relay;
@@ -59,9 +59,10 @@ typedef struct semel_relay semel_relay;
 SEMEL_API SEMEL_MUST_CHECK semel_status semel_relay_open(const semel_relay_options *options,
 							 semel_relay **relay_out,
 							 semel_error *error);
-/* Until semel_relay_stop. Outages are waited out. */
+/* Runs until semel_relay_stop; reconnects after outages. */
 SEMEL_API SEMEL_MUST_CHECK semel_status semel_relay_run(semel_relay *relay, semel_error *error);
-/* Until nothing is waiting; SEMEL_NOT_FINISHED, and what still waits and why, after timeout_ms. */
+/* Runs until no event waits. After timeout_ms: SEMEL_NOT_FINISHED, and the error says what still
+ * waits and why. */
 SEMEL_API SEMEL_MUST_CHECK semel_status semel_relay_drain(semel_relay *relay, int64_t timeout_ms,
 							  semel_error *error);
 SEMEL_API void semel_relay_stop(semel_relay *relay);

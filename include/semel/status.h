@@ -66,13 +66,13 @@ typedef enum semel_class {
 
 #define SEMEL_ERROR_TEXT_MAX 1024
 
-/* Owned by the caller; may be NULL wherever one is asked for. */
+/* Owned by the caller; may be NULL wherever it is a parameter. */
 typedef struct semel_error {
 	semel_status status;
 	char text[SEMEL_ERROR_TEXT_MAX];
 } semel_error;
 
-/* Never fails; the strings live for ever. */
+/* Never fails; the strings are static. */
 SEMEL_API const char *semel_status_name(semel_status status);
 SEMEL_API const char *semel_status_sentence(semel_status status);
 SEMEL_API semel_class semel_status_class(semel_status status);

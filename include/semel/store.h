@@ -34,7 +34,7 @@ SEMEL_API semel_tx semel_borrow_postgres(struct pg_conn *connection);
 SEMEL_API struct sqlite3 *semel_tx_sqlite(semel_tx tx);
 SEMEL_API struct pg_conn *semel_tx_postgres(semel_tx tx);
 
-/* url: "sqlite:PATH", or "postgres://…" (any libpq URI). The tables must be there
+/* url: "sqlite:PATH", or "postgres://…" (any libpq URI). The tables must exist
  * (semel_store_init, or the program's init). */
 SEMEL_API SEMEL_MUST_CHECK semel_status semel_store_open(const char *url, semel_store **store_out,
 							 semel_error *error);

@@ -10,7 +10,7 @@ extern "C" {
 
 #define SEMEL_VERSION "0.1.0"
 
-/* Of the library that is linked; SEMEL_VERSION is that of the headers. */
+/* The version of the linked library; SEMEL_VERSION is that of the headers. */
 SEMEL_API const char *semel_version(void);
 
 #ifdef __cplusplus

@@ -101,7 +101,8 @@ static bool is_name(const char *word, size_t length)
 	return length > 0 && length < SEMEL_TOKEN_NAME_SIZE;
 }
 
-/* In a line with its words in the wrong order the token would be shown as a name. */
+/* Does the word resemble a token? In a line with its words in the wrong order the token would be
+ * shown as a name. */
 static bool is_like_a_token(const char *word, size_t length)
 {
 	size_t at = 0;
@@ -111,7 +112,7 @@ static bool is_like_a_token(const char *word, size_t length)
 	return length >= SEMEL_TOKEN_MIN && at == length;
 }
 
-/* A token without a name is called by a part of its hash, which does not depend on its line. */
+/* A token without a name is named by part of its hash, which does not depend on its line. */
 static void name_token(struct semel_token *token, const char *name, size_t length)
 {
 	uint8_t digest[SEMEL_SHA256_SIZE];
@@ -126,7 +127,8 @@ static void name_token(struct semel_token *token, const char *name, size_t lengt
 		 digest[2], digest[3]);
 }
 
-/* The audit log identifies a user by the name, and a line gives one token one role. */
+/* Names are unique because the audit log identifies users by them; tokens are unique because a line
+ * gives its token one role. */
 static semel_status check_unique(const struct semel_tokens *tokens, const struct semel_token *token,
 				 semel_error *error)
 {
@@ -232,7 +234,7 @@ void semel_tokens_free(struct semel_tokens *tokens)
 	tokens->count = 0;
 }
 
-/* Compares every byte that was given, whatever the result. */
+/* Compares every given byte, whatever the result. */
 static bool equals_secret(const char *given, const char *secret)
 {
 	size_t given_length = strlen(given), secret_length = strlen(secret);
@@ -271,7 +273,7 @@ static bool is_host(const char *host, const char *name, const struct semel_liste
 	       strrchr(full, ':') == full + strlen(host);
 }
 
-/* Where the server listens on every address, any address is its own; a name is not. */
+/* If the server listens on every address, any literal IP address is its own; a name is not. */
 static bool is_literal(const char *host, const struct semel_listen_address *listen)
 {
 	struct semel_listen_address parsed;

@@ -5,7 +5,7 @@
  * - The Host header must name this server, so that a foreign page whose name was pointed at this
  *   machine (DNS rebinding) gets nothing. A change requested by a page of another origin is
  *   refused.
- * - Secrets are compared in a time that does not depend on how much of them is right.
+ * - The time to compare a secret does not depend on how much of it is right.
  */
 #ifndef SEMEL_ADMIN_ACCESS_H
 #define SEMEL_ADMIN_ACCESS_H
@@ -43,22 +43,22 @@ struct semel_tokens {
 	size_t count;
 };
 
-/* "127.0.0.1:8082", "[::1]:8082". CONFIG when it is not an address with a port. */
+/* Parses "127.0.0.1:8082" or "[::1]:8082". CONFIG if it is not an address with a port. */
 semel_status semel_listen_parse(const char *text, struct semel_listen_address *listen_out,
 				semel_error *error);
-/* Lines of "TOKEN", "ROLE TOKEN" or "ROLE NAME TOKEN"; ROLE is read or operate, the default is
- * operate. Blank lines and # lines are skipped. CONFIG when there is no token, one is too short, or
- * a name or a token is not unique. Free it also after a failure. */
+/* Parses lines of "TOKEN", "ROLE TOKEN" or "ROLE NAME TOKEN"; ROLE is read or operate, the default
+ * is operate. Blank lines and # lines are skipped. CONFIG if there is no token, if one is too
+ * short, or if a name or a token is not unique. Free it also after a failure. */
 semel_status semel_tokens_parse(const char *text, struct semel_tokens *tokens_out,
 				semel_error *error);
 void semel_tokens_free(struct semel_tokens *tokens);
 /* The token of "Bearer TOKEN", or NULL; header may be NULL. */
 const struct semel_token *semel_tokens_find(const struct semel_tokens *tokens, const char *header);
 
-/* hosts: further names, NULL-ended, may be NULL. */
+/* hosts: additional names, NULL-terminated; may be NULL. */
 bool semel_host_is_ours(const char *host, const struct semel_listen_address *listen,
 			const char *const *hosts);
-/* For requests that change something: no Origin (not a browser), or our own. */
+/* For requests that change something: true without Origin (not a browser), or with our own. */
 bool semel_origin_is_ours(const char *origin, const char *host);
 
 #endif

@@ -3,8 +3,8 @@
  *
  * Reads and changes go through the same rules as the command line; there is no SQL in this room. A
  * request is resolved to a route (routes.c), checked (access.c) and served by one of a few workers,
- * each with a store of its own. What an answer may not show is decided in redact.c, nowhere else.
- * http.c, connections.c and streams.c are the only files that use libmicrohttpd.
+ * each with a store of its own. Only redact.c decides what a response must not show. http.c,
+ * connections.c and streams.c are the only files that use libmicrohttpd.
  *
  * To change here: a resource is a row of the table in routes.c and a function that serves it. Names
  * of paths, members and problem types are a contract and stay; what a client may send, hold and
@@ -21,15 +21,15 @@
 typedef void (*semel_reason_callback)(const char *reason, void *user);
 typedef void (*semel_reasons_source)(semel_reason_callback seen, void *seen_user, void *user);
 
-/* Copied. */
+/* Copied when the server starts. */
 struct semel_admin_options {
 	const char *store, *broker; /* URLs */
 	const char *listen;         /* "127.0.0.1:8082" */
 	const char *token_file;     /* NULL: none */
 	const char *tls_cert, *tls_key;
-	const char *const *hosts;     /* further host names; NULL-ended, may be NULL */
+	const char *const *hosts;     /* additional host names; NULL-terminated, may be NULL */
 	const char *const *redact;    /* paths of what is hidden (redact.h); likewise */
-	bool metrics_only;            /* metrics and health only: beside a relay or a consumer */
+	bool metrics_only;            /* metrics and health only: in a relay or a consumer */
 	int64_t ready_stall_ms;       /* 0: 60 s */
 	int64_t inbox_retention_ms;   /* for replays */
 	const char *slot;             /* of the change stream; NULL: "semel" */
@@ -40,8 +40,8 @@ struct semel_admin_options {
 
 struct semel_admin;
 
-/* Listens and serves on threads of its own. CONFIG when the address is beyond loopback and token
- * or TLS is missing, or a file cannot be used. The store may be unreachable. */
+/* Listens, and serves on threads of its own. CONFIG if the address is beyond loopback and the token
+ * or TLS is missing, or if a file cannot be used. The store may be unreachable. */
 semel_status semel_admin_start(const struct semel_admin_options *options,
 			       struct semel_admin **admin_out, semel_error *error);
 /* Reloads the token file, if there is one, so that a token can be withdrawn. A file that cannot be

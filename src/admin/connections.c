@@ -22,16 +22,16 @@
 #define STALLED_MS    2000 /* a response without progress for this long is dropped */
 #define BUCKETS       256
 #define ADDRESSES_MAX 8192
-#define RECENT_PART   8  /* of the recent connections this part is forgotten every second */
-#define QUOTA_PART    10 /* of the capacity: one address may have this without being preferred */
-#define RESERVED_PART 4  /* the last quarter is for connections without a response yet */
+#define RECENT_PART   8  /* this part of the recent connections is forgotten every second */
+#define QUOTA_PART    10 /* of the capacity: beyond it an address is evicted first */
+#define RESERVED_PART 4  /* this part of the capacity is for connections without a response yet */
 
-/* An IPv4 address as IPv6 writes it; of an IPv6 address the first 64 bits: one site has them all.
- */
+/* The key: an IPv4 address in IPv6 form, or the first 64 bits of an IPv6 address, because one site
+ * has all addresses of a /64. */
 struct address {
 	struct address *next;
 	struct in6_addr key;
-	uint32_t count, waiting; /* of those that are not aborted */
+	uint32_t count, waiting; /* of connections that are not aborted */
 	uint32_t open;           /* aborted or not */
 	uint32_t recent;         /* opened recently; decays every second */
 };
@@ -53,11 +53,11 @@ struct semel_connections {
 	struct semel_wake *wake;
 	pthread_t thread;
 	bool thread_runs;
-	pthread_mutex_t mutex; /* of what follows */
+	pthread_mutex_t mutex; /* protects what follows */
 	struct connection *first;
 	struct address *addresses[BUCKETS], overflow;
 	uint32_t address_count;
-	uint32_t count; /* of those that are not aborted */
+	uint32_t count; /* of connections that are not aborted */
 	uint64_t response_bytes;
 	bool evicted;      /* since the last warning */
 	int64_t warned_ms; /* steady; 0: never */
@@ -88,7 +88,7 @@ static uint32_t bucket_of(const struct in6_addr *key)
 	return hash % BUCKETS;
 }
 
-/* With the mutex held. Beyond the maximum the rest share one. */
+/* With the mutex held. Beyond the maximum of addresses, the others share one entry. */
 static struct address *find_address(struct semel_connections *connections,
 				    const struct sockaddr *given)
 {
@@ -110,7 +110,8 @@ static struct address *find_address(struct semel_connections *connections,
 	return address;
 }
 
-/* With the mutex held. Recent connections decay; then an address without connections is freed. */
+/* With the mutex held. Reduces the recent counts; frees addresses without connections or a recent
+ * count. */
 static void age_addresses(struct semel_connections *connections)
 {
 	connections->overflow.recent -=
@@ -138,8 +139,9 @@ static bool has_unsent(int fd)
 	return ioctl(fd, SIOCOUTQ, &bytes) == 0 && bytes > 0;
 }
 
-/* With the mutex held. libmicrohttpd sees the end of the connection and closes it. A response that
- * is making progress arrives; one that the client does not read is dropped. */
+/* With the mutex held. libmicrohttpd sees the end of the connection and closes it. What is left of
+ * a response that makes progress is still delivered; one that the client does not read is dropped.
+ */
 static void abort_connection(struct semel_connections *connections, struct connection *connection)
 {
 	struct linger abort = { .l_onoff = 1 };
@@ -158,8 +160,9 @@ static void abort_connection(struct semel_connections *connections, struct conne
 	shutdown(connection->fd, SHUT_RDWR);
 }
 
-/* By how much its address exceeds the quota, with its recent connections. Below the quota addresses
- * are equal: else a client with many addresses would evict clients with one. */
+/* By how much the connection's address exceeds the quota; recent connections count too. Below the
+ * quota all addresses are equal, because otherwise a client with many addresses would evict clients
+ * with one. */
 static uint32_t excess_of(const struct connection *connection, uint32_t quota)
 {
 	uint32_t weight = connection->address->count + connection->address->recent;
@@ -167,7 +170,7 @@ static uint32_t excess_of(const struct connection *connection, uint32_t quota)
 	return weight > quota ? weight - quota : 0;
 }
 
-/* Opened just now and without its first response, as a health probe. */
+/* Was it opened just now, and has it had no response yet, as a health probe? */
 static bool is_fresh(const struct connection *connection, int64_t now_ms)
 {
 	return !connection->trusted && !connection->answered &&
@@ -184,10 +187,10 @@ static bool is_evictable(const struct connection *connection, const struct addre
 struct search {
 	int64_t now_ms;
 	uint32_t quota;   /* connections of one address */
-	bool spare_fresh; /* there are no more fresh ones than their part of the capacity */
+	bool spare_fresh; /* fresh connections do not exceed their part of the capacity */
 };
 
-/* The lowest is evicted first. */
+/* The connection with the lowest rank is evicted first. */
 static int rank_of(const struct search *search, const struct connection *connection)
 {
 	if (connection->trusted)
@@ -211,7 +214,7 @@ static bool precedes(const struct search *search, const struct connection *one,
 	return one->progress_ms < other->progress_ms;
 }
 
-/* With the mutex held. The list has the newest first, so of equals the oldest is evicted. */
+/* With the mutex held. The list has the newest first, so among equals the oldest is evicted. */
 static void evict_one(struct semel_connections *connections, const struct address *of,
 		      const struct connection *newcomer)
 {
@@ -235,7 +238,8 @@ static void evict_one(struct semel_connections *connections, const struct addres
 	connections->evicted = true;
 }
 
-/* With the mutex held. Responses that clients do not read are held in memory, which is bounded. */
+/* With the mutex held. Responses that clients do not read stay in memory, so their bytes are
+ * bounded. */
 static void bound_responses(struct semel_connections *connections, const struct connection *newest)
 {
 	while (connections->response_bytes > connections->options.response_bytes_max) {
@@ -326,7 +330,7 @@ void semel_connections_notice(void *user, struct MHD_Connection *connection, voi
 
 /* ---- requests and responses ------------------------------------------------------------------ */
 
-/* Locks the mutex, unless the connection is unknown: then NULL. */
+/* Locks the mutex and returns the connection; NULL, without the lock, if it is unknown. */
 static struct connection *lock_connection(struct semel_connections *connections,
 					  struct MHD_Connection *connection)
 {
@@ -435,8 +439,9 @@ void semel_connection_address(struct semel_connections *connections,
 
 /* ---- deadlines ------------------------------------------------------------------------------- */
 
-/* The client has acknowledged bytes since the last check, or there are none to acknowledge. A
- * kernel that does not report it leaves the longer deadline of a response. */
+/* Has the client acknowledged bytes since the last check, or is there nothing to acknowledge? Also
+ * true on a kernel that does not report this; then only the longer deadline of a response applies.
+ */
 static bool makes_progress(struct connection *connection)
 {
 	struct tcp_info info = { 0 };
@@ -464,7 +469,7 @@ static bool is_overdue(const struct semel_connections *connections, struct conne
 	return now_ms > connection->deadline_ms;
 }
 
-/* With the mutex held. At most once a minute, so that clients cannot flood the log. */
+/* With the mutex held. True at most once a minute, so that clients cannot flood the log. */
 static bool must_warn(struct semel_connections *connections, int64_t now_ms)
 {
 	bool soon = connections->warned_ms != 0 && now_ms - connections->warned_ms < WARN_EVERY_MS;

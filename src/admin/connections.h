@@ -6,14 +6,14 @@
  * - A new connection is always accepted. When the capacity is used up, or the quota of its address,
  *   another connection is evicted for it.
  * - Connections without a token are evicted before those with one; then those of the address that
- *   has most of them; then the one that has made no progress for longest. A response that is being
+ *   has the most; then the one that has gone longest without progress. A response that is being
  *   sent does not protect its connection.
- * - A quarter of the capacity is for connections that were opened just now and had no response yet,
- *   such as health probes.
- * - Only a request that a worker has or will have, and an open stream, are never evicted; both are
- *   bounded elsewhere, well below the capacity.
- * - Every connection has a deadline in every state; bytes that the client's machine acknowledges
- *   are progress, nothing else is.
+ * - A quarter of the capacity is for connections that were opened just now and have had no response
+ *   yet, such as health probes.
+ * - Only two kinds of connection are never evicted: those whose request a worker has or will have,
+ *   and open streams. Both are bounded elsewhere, well below the capacity.
+ * - Every connection has a deadline in every state. The only progress is bytes that the client's
+ *   machine acknowledges.
  */
 #ifndef SEMEL_ADMIN_CONNECTIONS_H
 #define SEMEL_ADMIN_CONNECTIONS_H
@@ -37,19 +37,19 @@ struct semel_connections_options {
 	uint32_t requests_max;            /* over one connection */
 	uint64_t response_bytes_max;      /* of all responses being sent; beyond it the one with
 					   * the least progress is aborted */
-	int64_t request_ms;               /* a request arrives within this */
+	int64_t request_ms;               /* a request must arrive within this time */
 	int64_t idle_ms;                  /* between two requests */
-	int64_t response_ms;              /* a response is received within this */
-	int64_t stall_ms;                 /* of a response or a stream: without progress */
+	int64_t response_ms;              /* a response must be received within this time */
+	int64_t stall_ms;                 /* of a response or a stream without progress */
 };
 
 /* Starts the thread that closes overdue connections. */
 semel_status semel_connections_start(const struct semel_connections_options *options,
 				     struct semel_connections **connections_out,
 				     semel_error *error);
-/* From here on no connection is evicted or aborted. */
+/* From now on no connection is evicted or aborted. */
 void semel_connections_stop(struct semel_connections *connections);
-/* After the daemon has stopped. connections may be NULL. */
+/* Call this after the daemon has stopped. connections may be NULL. */
 void semel_connections_free(struct semel_connections *connections);
 
 /* MHD_NotifyConnectionCallback; user: the connections. */
@@ -58,7 +58,7 @@ void semel_connections_notice(void *user, struct MHD_Connection *connection, voi
 
 enum semel_connection_state {
 	SEMEL_CONNECTION_RECEIVES, /* the request line has arrived */
-	SEMEL_CONNECTION_WAITS,    /* the request is complete; a worker has it, or will have */
+	SEMEL_CONNECTION_WAITS,    /* the request is complete; a worker has it or will have it */
 	SEMEL_CONNECTION_SENDS,    /* the response is being sent */
 	SEMEL_CONNECTION_STREAMS,  /* server-sent events */
 	SEMEL_CONNECTION_IDLE,     /* the response was sent */
@@ -72,15 +72,16 @@ void semel_connection_trust(struct semel_connections *connections,
 /* False: this address has as many requests waiting as it may have. */
 bool semel_connection_can_wait(struct semel_connections *connections,
 			       struct MHD_Connection *connection);
-/* The connection ends with this response: it has had its requests, or capacity is scarce. */
+/* Is this the last response on the connection? It is if the connection has had its maximum of
+ * requests, or if capacity is scarce. */
 bool semel_connection_is_last_response(struct semel_connections *connections,
 				       struct MHD_Connection *connection);
-/* As text, of IPv6 the /64; empty when it is unknown. */
+/* Writes the address as text, for IPv6 the /64; empty if it is unknown. */
 void semel_connection_address(struct semel_connections *connections,
 			      struct MHD_Connection *connection,
 			      char address_out[SEMEL_CLIENT_ADDRESS_SIZE]);
 
-/* Aborts what is overdue; the thread calls it every second. */
+/* Aborts overdue connections; the thread calls it every second. */
 void semel_connections_check(struct semel_connections *connections);
 
 #endif

@@ -15,13 +15,13 @@
 #define FRESH_MS    900
 #define ARENA_BLOCK ((size_t)16 * 1024)
 
-/* Made from src/admin/page by the build. */
+/* Generated from src/admin/page by the build. */
 extern const char semel_page_index_html[], semel_page_app_js[], semel_page_app_css[],
 	semel_page_favicon_svg[];
 
 struct semel_dashboard {
 	struct semel_admin_context *context;
-	pthread_mutex_t mutex; /* of what follows: one thread reads, the others wait for it */
+	pthread_mutex_t mutex; /* protects what follows: one thread reads, the others wait for it */
 	struct semel_buffer text;
 	int64_t made_at_ms; /* steady; 0: never */
 	struct semel_arena *arena;
@@ -161,7 +161,7 @@ semel_status semel_serve_stream(struct semel_admin_request *request, semel_error
 	(void)error;
 	request->response->content_type = "text/event-stream";
 	if (strcmp(request->http->method, "HEAD") == 0)
-		return SEMEL_OK; /* libmicrohttpd would end the stream that it does not send */
+		return SEMEL_OK; /* libmicrohttpd would end the stream, which it does not send */
 	request->response->stream = write_event;
 	request->response->stream_user = request->context->dashboard;
 	return SEMEL_OK;

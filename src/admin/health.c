@@ -10,21 +10,21 @@
 #include <string.h>
 #include <time.h>
 
-#define FIRST_CHECK_MS 1000  /* the longest wait for the first sample before it listens */
-#define CHECK_OLD_MS   15000 /* without a new sample for this long the store is unreachable */
+#define FIRST_CHECK_MS 1000  /* longest wait for the first sample before listening */
+#define CHECK_OLD_MS   15000 /* a store without a new sample for this long counts as unreachable */
 
 struct semel_health_monitor {
 	struct semel_admin_context *context;
 	struct semel_wake *wake;
 	pthread_t thread;
 	bool runs;
-	pthread_mutex_t mutex;  /* of what follows */
+	pthread_mutex_t mutex;  /* protects what follows */
 	pthread_cond_t checked; /* the first sample was taken */
 	int64_t checked_at_ms;  /* steady, of the last sample; 0: none */
 	int64_t started_at_ms;  /* steady */
 	struct semel_health_sample last;
 	int64_t moved_at_ms; /* steady */
-	int64_t held_at_ms;  /* steady: every lane had a relay, or no event waited */
+	int64_t held_at_ms;  /* steady: when every lane last had a relay, or no event waited */
 	bool reached;        /* the store was reachable at the last sample */
 	char error_text[SEMEL_ERROR_TEXT_MAX];
 };
@@ -111,7 +111,8 @@ static void *check_periodically(void *user)
 	return NULL;
 }
 
-/* So that the first probe gets the state of the store, not the lack of a sample. */
+/* Waits for the first sample, so that the first probe gets the state of the store, not the lack of
+ * a sample. */
 static void await_first_check(struct semel_health_monitor *monitor)
 {
 	int64_t until_ms = monitor->started_at_ms + FIRST_CHECK_MS;
@@ -184,7 +185,7 @@ struct reasons {
 	uint32_t count;
 };
 
-/* The code is for everyone; the sentence may contain hosts, users and texts of servers. */
+/* The code may be shown to everyone; the sentence may contain hosts, users and texts of servers. */
 static void add_reason(struct reasons *reasons, const char *code, const char *sentence)
 {
 	semel_buffer_string(reasons->body, reasons->count++ ? "," : "");
@@ -196,7 +197,7 @@ static void add_part(const char *reason, void *user)
 	add_reason(user, "part", reason);
 }
 
-/* The oldest waiting event is older than ready-stall. */
+/* Is the oldest waiting event older than ready-stall? */
 static bool is_backlog_old(const struct semel_health_monitor *monitor,
 			   const struct semel_admin_context *context)
 {
@@ -205,7 +206,7 @@ static bool is_backlog_old(const struct semel_health_monitor *monitor,
 	return monitor->last.waiting > 0 && age_ms > context->options.ready_stall_ms;
 }
 
-/* No event moves; or only those of lanes without a relay do not. */
+/* Reports that no event is published, or that some lanes have had no relay for too long. */
 static void explain_stall(struct semel_health_monitor *monitor,
 			  const struct semel_admin_context *context, struct reasons *reasons)
 {
@@ -240,8 +241,8 @@ static void explain_slot(const struct semel_health_monitor *monitor,
 
 	if (slot->exists && slot->lost)
 		snprintf(reason, sizeof reason,
-			 "replication slot %.64s is lost: the server "
-			 "has removed WAL that it needs",
+			 "replication slot %.64s is lost: the server has removed WAL that it needs "
+			 "(the relay drops it and creates a new one)",
 			 context->options.slot);
 	else if (slot->exists && slot->retained > context->options.slot_budget)
 		snprintf(reason, sizeof reason,
@@ -254,7 +255,7 @@ static void explain_slot(const struct semel_health_monitor *monitor,
 	add_reason(reasons, "slot", reason);
 }
 
-/* An old sample says nothing about now. */
+/* Reports a sample that is too old: it says nothing about the present. */
 static bool explain_silence(const struct semel_health_monitor *monitor,
 			    const struct semel_admin_context *context, struct reasons *reasons)
 {
@@ -292,7 +293,7 @@ uint32_t semel_health_write_reasons(struct semel_admin_context *context, bool de
 	return reasons.count;
 }
 
-/* From the last sample: a probe does not read the store. */
+/* The reasons come from the last sample: a probe does not read the store. */
 semel_status semel_serve_readyz(struct semel_admin_request *request, semel_error *error)
 {
 	(void)error;

@@ -26,7 +26,7 @@ struct semel_route; /* routes.h */
 
 struct semel_http_request {
 	const char *method, *path;
-	/* Set by check, once; everything behind it reads them. */
+	/* Set once, by check; all later callbacks may read them. */
 	const struct semel_route *route;
 	char id[SEMEL_ROUTE_ID_SIZE]; /* the variable part of the path; empty: none */
 	struct semel_text body;
@@ -44,15 +44,15 @@ struct semel_http_response {
 	bool is_trusted;           /* set by check: the request has a valid token */
 	struct semel_buffer link;  /* empty: no such header */
 	struct semel_buffer body;
-	/* Server-sent events instead of the body: called about once a second with an empty buffer
-	 * to fill; false ends the stream. */
+	/* Server-sent events instead of the body: called about once a second to fill an empty
+	 * buffer; false ends the stream. */
 	bool (*stream)(struct semel_buffer *chunk, void *user);
 	void *stream_user;
 	char stream_owner[SEMEL_STREAM_OWNER_SIZE]; /* whose quota it uses; empty: the address */
 };
 
-/* Resolves the route of a request whose head has arrived, and checks who asks. False: the response
- * says what is wrong, and nothing else is called for this request. */
+/* Resolves the route of a request whose head has arrived, and checks its access. False: the
+ * response says what is wrong, and no other callback is called for this request. */
 typedef bool (*semel_http_check)(struct semel_http_request *request,
 				 struct semel_http_response *response, void *user);
 typedef void (*semel_http_serve)(const struct semel_http_request *request,
@@ -68,27 +68,27 @@ struct semel_http_options {
 	const struct semel_env *env;
 	semel_http_check check;
 	semel_http_serve serve; /* on several threads at once */
-	/* True: it is served on the socket thread, because it waits for nothing. */
+	/* True: the request is served on the socket thread, because it waits for nothing. */
 	bool (*is_quick)(const struct semel_http_request *request);
-	/* Called before each event of a stream with the Authorization that opened it (NULL: none);
-	 * false ends the stream. */
+	/* Called before each event of a stream, with the Authorization header that opened it (NULL:
+	 * none); false ends the stream. */
 	bool (*may_stream)(const char *authorization, void *user);
 	void *user;
 };
 
 struct semel_http;
 
-/* Listens and serves on threads of its own until it is stopped. CONFIG when the address cannot be
+/* Listens, and serves on threads of its own until it is stopped. CONFIG if the address cannot be
  * bound, or the certificate cannot be used. */
 semel_status semel_http_start(const struct semel_http_options *options,
 			      struct semel_http **http_out, semel_error *error);
 /* Ends streams and connections; returns when no call of serve is running. http may be NULL. */
 void semel_http_stop(struct semel_http *http);
 
-/* NULL when absent. */
+/* NULL if it is absent. */
 const char *semel_http_query(const struct semel_http_request *request, const char *name);
 const char *semel_http_header(const struct semel_http_request *request, const char *name);
-/* The first query parameter that is not in the NULL-ended list, or NULL. */
+/* The first query parameter that is not in the NULL-terminated list, or NULL. */
 const char *semel_http_unknown_query(const struct semel_http_request *request,
 				     const char *const *known);
 /* The first query parameter whose value is not UTF-8, or NULL. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A path is a small automaton: bit n says that n of its steps lead to the current value. Entering a
- * member advances the bits, so that the work for a member is bounded by the paths, however deep it
- * is and however often ".." occurs in them. */
+ * member advances the bits, so the work for a member is bounded by the number of paths, whatever
+ * its depth and however often ".." occurs in them. */
 #include "admin/json_mask.h"
 
 #include "base/arena.h"
@@ -17,8 +17,8 @@
 
 /* ---- reading paths --------------------------------------------------------------------------- */
 
-/* "['name']", "[3]", "[*]": what follows the bracket; NULL: not valid. The name is ended in place.
- */
+/* Reads "['name']", "[3]" or "[*]". Returns what follows the bracket; NULL: not valid. Terminates
+ * the name in place. */
 static char *read_bracket(char *at, struct semel_mask_step *step)
 {
 	char quote = *at == '\'' || *at == '"' ? *at : '\0';
@@ -37,8 +37,8 @@ static char *read_bracket(char *at, struct semel_mask_step *step)
 	return step->any || strspn(at, "0123456789") == strlen(at) ? end + 1 : NULL;
 }
 
-/* The next step begins at *at, which is a dot or a bracket. Names before another one are ended by
- * it, so the sign is read first. */
+/* Reads the step that begins at at. *sign is the dot or bracket before it. Sets *sign to the one
+ * before the next step, which is read first because terminating the name overwrites it. */
 static char *read_step(char *at, char *sign, struct semel_mask_step *step)
 {
 	if (*sign == '.' && *at == '.') {
@@ -105,7 +105,7 @@ static const unsigned char *skip_blanks(const unsigned char *at, const unsigned 
 	return at;
 }
 
-/* Behind the string that begins here. */
+/* Returns the position after the string that begins here. */
 static const unsigned char *skip_string(const unsigned char *at, const unsigned char *end)
 {
 	for (at++; at < end && *at != '"'; at++)
@@ -113,7 +113,7 @@ static const unsigned char *skip_string(const unsigned char *at, const unsigned 
 	return at < end ? at + 1 : end;
 }
 
-/* Behind the number or literal that begins here. */
+/* Returns the position after the number or literal that begins here. */
 static const unsigned char *skip_word(const unsigned char *at, const unsigned char *end)
 {
 	while (at < end && !is_blank(*at) && *at != ',' && *at != '}' && *at != ']')
@@ -144,19 +144,19 @@ typedef uint16_t bits[SEMEL_MASK_PATHS_MAX];
 struct masking {
 	const struct semel_mask *mask;
 	const unsigned char *at, *end;
-	const unsigned char *copied; /* out has what is before it */
+	const unsigned char *copied; /* everything before it is in out */
 	semel_hidden_callback callback;
 	void *user;
 	struct semel_buffer *out;
-	struct semel_arena *arena; /* of texts without their escapes */
+	struct semel_arena *arena; /* of strings without their escapes */
 	bool failed;
-	size_t depth; /* of the containers that are open */
+	size_t depth; /* number of open containers */
 	size_t next[DEPTH_MAX + 1];
 	bool is_object[DEPTH_MAX + 1];
 	bits active[DEPTH_MAX + 2]; /* active[depth]: of the innermost open container */
 };
 
-/* What the string token stands for; it lives until the next one is read. */
+/* The string that the token stands for; valid until the next one is read. */
 static struct semel_text read_string(struct masking *masking, const unsigned char *from,
 				     const unsigned char *to)
 {
@@ -168,7 +168,7 @@ static struct semel_text read_string(struct masking *masking, const unsigned cha
 	return text;
 }
 
-/* Reports what is hidden, and skips it. */
+/* Reports each hidden value, and skips it. */
 static void skip_hidden(struct masking *masking)
 {
 	const unsigned char *at = masking->at, *end = masking->end;
@@ -226,7 +226,7 @@ static bool matches_step(const struct semel_mask_path *path, const struct semel_
 			      : semel_text_equals_string(location->name, step->name);
 }
 
-/* Moves the bits of a path on; true: its last step leads here. */
+/* Advances the bits of a path by one location. True: its last step leads there. */
 static bool move_bits(const struct semel_mask_path *path, uint16_t now,
 		      const struct location *location, uint16_t *next_out)
 {
@@ -259,7 +259,7 @@ static bool is_hidden(struct masking *masking, const struct location *location)
 	return ends;
 }
 
-/* The name of the member at hand; the value follows. */
+/* Reads the name of the member at this position; the value follows. */
 static struct semel_text read_name(struct masking *masking)
 {
 	const unsigned char *from = masking->at, *end = masking->end;
@@ -276,7 +276,7 @@ static void enter(struct masking *masking)
 	masking->is_object[masking->depth] = *masking->at++ == '{';
 }
 
-/* A member of the open container, or the whole text when none is open. */
+/* Masks a member of the open container, or the whole text if none is open. */
 static void mask_value(struct masking *masking, bool is_root)
 {
 	size_t depth = masking->depth;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Replaces members of a JSON text by "[hidden]", by path. One pass over the text, without a tree:
- * what is not hidden keeps its bytes, of a repeated name every member is replaced, and names are
+ * what is not hidden keeps its bytes, all members with a repeated name are replaced, and names are
  * compared without their escapes. */
 #ifndef SEMEL_ADMIN_JSON_MASK_H
 #define SEMEL_ADMIN_JSON_MASK_H
@@ -18,12 +18,12 @@
 struct semel_mask_step {
 	bool any;   /* "*" */
 	bool deep;  /* "..": at any depth */
-	bool index; /* "[3]", whose number is */
+	bool index; /* "[3]": the element with the number at */
 	size_t at;
-	const char *name; /* else; in the text of the path */
+	const char *name; /* otherwise the name, in the text of the path */
 };
 
-/* Not to be copied: steps point into the text. */
+/* Must not be copied: the steps point into its text. */
 struct semel_mask_path {
 	char text[SEMEL_MASK_PATH_SIZE];
 	struct semel_mask_step steps[SEMEL_MASK_STEPS_MAX];
@@ -36,15 +36,16 @@ struct semel_mask {
 	size_t count;
 };
 
-/* "$.a.b", "$['a b'][0]", "$[*]", "$..name", "$". False: not valid. */
+/* Parses "$.a.b", "$['a b'][0]", "$[*]", "$..name", "$". False: not valid. */
 bool semel_mask_path_read(const char *text, struct semel_mask_path *path_out);
-/* One member of the outermost object, ignoring case. False: the name is too long. */
+/* The path of one member of the outermost object, ignoring case. False: the name is empty or too
+ * long. */
 bool semel_mask_path_name(const char *name, struct semel_mask_path *path_out);
 
 enum semel_hidden_kind { SEMEL_HIDDEN_TEXT, SEMEL_HIDDEN_NUMBER };
 
-/* Called with each hidden string (without its escapes), number (as written), literal and, inside of
- * what is hidden, name. It lives until the call returns. */
+/* Called with each hidden string (without its escapes), number (as written) and literal, and with
+ * each name inside a hidden value. The value is valid until the call returns. */
 typedef void (*semel_hidden_callback)(struct semel_text value, enum semel_hidden_kind kind,
 				      void *user);
 

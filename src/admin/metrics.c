@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The gauges at /metrics. The counters of this process are there already; the gauges come from the
- * store and the broker, read for each scrape, and so are the same in every process. A gauge that
- * cannot be read now is left out rather than repeated. */
+/* The gauges at /metrics. The counters of this process are already there; the gauges are read from
+ * the store and the broker for each scrape, so they are the same in every process. A gauge that
+ * cannot be read is left out rather than repeated. */
 #include "observe/metrics.h"
 #include "admin/health.h"
 #include "admin/routes.h"
@@ -131,7 +131,8 @@ static void set_lag(struct semel_admin_request *request, struct semel_broker *br
 	}
 }
 
-/* Only what is overdue: to query the broker for every event under retry would cost too much. */
+/* Counts only what is overdue: to query the broker for every event under retry would cost too
+ * much. */
 static void set_stuck(struct semel_admin_request *request, struct semel_broker *broker,
 		      const struct semel_subscription_row *row)
 {
@@ -172,7 +173,7 @@ static semel_status set_held(struct semel_admin_request *request,
 	return SEMEL_OK;
 }
 
-/* Without subscriptions the broker is not queried; a broker that is not reachable has no lag. */
+/* Without subscriptions the broker is not queried. If it is not reachable, no lag is reported. */
 static semel_status set_subscriptions(struct semel_admin_request *request, semel_error *error)
 {
 	struct semel_subscription_row *rows = NULL;
@@ -244,18 +245,18 @@ static semel_status set_gauges(struct semel_admin_request *request, semel_error 
 }
 
 /* One scrape at a time: the gauges belong to the process, and are cleared before they are set
- * again. A concurrent request gets the last text, or waits for this one, so that one thread works
- * however many requests there are. */
+ * again. A concurrent request gets the last text, or waits for this scrape, so only one thread
+ * works, however many requests there are. */
 #define LAST_TEXT_MS 10000
 
-static pthread_mutex_t scrape_mutex = PTHREAD_MUTEX_INITIALIZER; /* of what follows */
+static pthread_mutex_t scrape_mutex = PTHREAD_MUTEX_INITIALIZER; /* protects what follows */
 static pthread_cond_t scrape_ended = PTHREAD_COND_INITIALIZER;
 static bool scrape_runs;
 static uint64_t scrape_number;
 static struct semel_buffer last_text;
 static int64_t last_text_ms; /* steady; 0: none */
 
-/* True: the response has the text of another request. */
+/* True: another request is scraping, and the response is its text or the last one. */
 static bool share_scrape(struct semel_admin_request *request)
 {
 	pthread_mutex_lock(&scrape_mutex);

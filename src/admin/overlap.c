@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The text becomes three sets: every four letters or digits in a row, every one to three of them in
- * a row, and its words of one to three. A set is a bit per possible member (36 to the fourth: 210
- * kB), so it is exact, and a value is compared in one pass over its bytes. */
+/* The text becomes three sets: every sequence of four letters or digits, every sequence of one to
+ * three, and its words of one to three. A set has one bit per possible member (36 to the fourth:
+ * 210 kB), so it is exact, and a value is compared in one pass over its bytes. */
 #include "admin/overlap.h"
 
 #include "base/buffer.h"
@@ -17,19 +17,19 @@
 #define SHORTS     (SIGNS + SIGNS * SIGNS + SIGNS * SIGNS * SIGNS)
 #define TEXT_MAX   ((size_t)64 * 1024)
 #define PASSES     3    /* escapes within escapes */
-#define REALS_MAX  4096 /* each is compared in several notations, which costs */
+#define REALS_MAX  4096 /* each is compared in several notations, which is expensive */
 #define HEX_MIN    8
 #define BASE64_MIN 8
-#define ENOUGH     2    /* characters beyond ASCII in a row */
-#define BEYOND     0x80 /* a character that is not ASCII, when it does not matter which */
+#define ENOUGH     2    /* so many characters beyond ASCII in a row are not accidental */
+#define BEYOND     0x80 /* stands for any character that is not ASCII */
 
 struct semel_overlap {
 	uint64_t runs[RUNS / 64 + 1];
-	uint64_t parts[SHORTS / 64 + 1]; /* one to three in a row */
+	uint64_t parts[SHORTS / 64 + 1]; /* sequences of one to three */
 	uint64_t words[SHORTS / 64 + 1];
-	bool beyond_ascii; /* in the text as it stands, or with its escapes undone */
-	bool decoded_text; /* base64 or hexadecimal digits that stand for such characters */
-	size_t reals;      /* that were compared */
+	bool beyond_ascii; /* in the text itself, or with its escapes undone */
+	bool decoded_text; /* has base64 or hexadecimal digits that decode to such characters */
+	size_t reals;      /* how many were compared */
 	bool found;
 };
 
@@ -43,7 +43,7 @@ static bool has_bit(const uint64_t *bits, uint32_t at)
 	return bits[at / 64] >> at % 64 & 1;
 }
 
-/* 0 to 35, or -1. */
+/* The value of a letter or digit, 0 to 35; otherwise -1. */
 static int sign_of(unsigned char c)
 {
 	if (c >= '0' && c <= '9')
@@ -63,7 +63,7 @@ static int hex_of(unsigned char c)
 /* ---- letters and digits in a row ------------------------------------------------------------- */
 
 struct run {
-	uint32_t key; /* the last four */
+	uint32_t key; /* the last four letters or digits */
 	size_t count;
 };
 
@@ -73,7 +73,7 @@ static void add_sign(struct run *run, int sign)
 	run->count++;
 }
 
-/* The index of the last one to three signs among all runs of that length. */
+/* The index of the last one to three letters or digits among all sequences of that length. */
 static uint32_t short_key(uint32_t key, size_t length)
 {
 	if (length == 1)
@@ -98,13 +98,13 @@ static enum kind kind_of(unsigned char c)
 }
 
 struct words {
-	struct run run; /* of the word so far */
+	struct run run; /* of the current word */
 	enum kind last;
 };
 
-/* Words end at characters that are neither letters nor digits, between letters and digits, and
- * before a capital behind a small letter ("sizeXL"). The length of the word that has ended here; 0:
- * none. */
+/* A word ends at a character that is neither letter nor digit, between letters and digits, and
+ * before a capital that follows a small letter ("sizeXL"). Returns the length of the word that c
+ * ends; 0: none. */
 static size_t end_word(struct words *words, unsigned char c, uint32_t *key_out)
 {
 	enum kind kind = kind_of(c);
@@ -144,11 +144,12 @@ static void note_plain(struct semel_overlap *overlap, const unsigned char *text,
 	}
 }
 
-/* What base64 or hexadecimal digits stand for, byte by byte. Most words stand for nothing when they
- * are read so; what cannot be text ends the row, or every long reason would resemble something. */
+/* The bytes that base64 or hexadecimal digits decode to. Most words decode to nothing meaningful,
+ * so a byte that cannot be text ends the sequence; otherwise every long reason would resemble some
+ * value. */
 struct decoded {
 	struct run run;
-	unsigned expected; /* more bytes of this character */
+	unsigned expected; /* continuation bytes still expected */
 	unsigned beyond;   /* characters beyond ASCII in a row */
 };
 
@@ -157,7 +158,7 @@ static void end_row(struct decoded *decoded)
 	*decoded = (struct decoded){ 0 };
 }
 
-/* How many characters beyond ASCII stand there in a row now. */
+/* Returns how many characters beyond ASCII are now in a row. */
 static unsigned add_beyond(struct decoded *decoded, unsigned char c)
 {
 	if (decoded->expected > 0 && c < 0xC0) {
@@ -172,7 +173,7 @@ static unsigned add_beyond(struct decoded *decoded, unsigned char c)
 	return 0;
 }
 
-/* True: the row has at least four letters and digits now. */
+/* True: there are now at least four letters and digits in a row. */
 static bool add_decoded(struct decoded *decoded, unsigned char c)
 {
 	bool is_blank = c == '\0' || c == '\t' || c == '\n' || c == '\r';
@@ -188,7 +189,7 @@ static bool add_decoded(struct decoded *decoded, unsigned char c)
 	return decoded->run.count >= RUN;
 }
 
-/* enough: so many characters beyond ASCII in a row are not accidental. */
+/* enough: this many characters beyond ASCII in a row are not accidental. */
 static void note_decoded(struct semel_overlap *overlap, struct decoded *decoded, unsigned char c,
 			 unsigned enough)
 {
@@ -203,7 +204,7 @@ static void note_decoded(struct semel_overlap *overlap, struct decoded *decoded,
 
 enum escape { BACKSLASHES = 1, PERCENTS = 2, ENTITIES = 4, ALL_ESCAPES = 7 };
 
-/* The number of up to `most` digits to a base, behind *at, which moves on; -1: none is there. */
+/* Reads a number of up to `most` digits to the base, and advances *at. -1: there is none. */
 static long read_digits(const unsigned char **at, const unsigned char *end, int base, int most)
 {
 	long number = -1;
@@ -217,7 +218,7 @@ static long read_digits(const unsigned char **at, const unsigned char *end, int 
 	return number;
 }
 
-/* \u0041, \u{41}, \U00000041, \x41, \101, \n. */
+/* Reads what follows a backslash: \u0041, \u{41}, \U00000041, \x41, \101, \n. */
 static long read_backslash(const unsigned char **at, const unsigned char *end)
 {
 	unsigned char letter = *at < end ? **at : '\0';
@@ -240,16 +241,17 @@ static long read_backslash(const unsigned char **at, const unsigned char *end)
 	return strchr("abefnrtv", letter) ? ' ' : letter;
 }
 
-/* &#65; &#x41; and names, which stand for marks or for characters beyond ASCII; -1: none. */
+/* Reads &#65; &#x41; or a name, which stands for a mark or a character beyond ASCII. -1: none of
+ * these. */
 static long read_entity(const unsigned char **at, const unsigned char *end)
 {
 	const unsigned char *from = *at;
-	bool is_monitoring = from < end && *from == '#';
-	bool is_hex = is_monitoring && from + 1 < end && (from[1] | 0x20) == 'x';
+	bool is_numeric = from < end && *from == '#';
+	bool is_hex = is_numeric && from + 1 < end && (from[1] | 0x20) == 'x';
 	long number = -1;
 
-	from += is_monitoring + is_hex;
-	if (is_monitoring)
+	from += is_numeric + is_hex;
+	if (is_numeric)
 		number = read_digits(&from, end, is_hex ? 16 : 10, 8);
 	else
 		for (number = ' '; from < end && from - *at < 10 && sign_of(*from) >= 0; from++)
@@ -260,8 +262,8 @@ static long read_entity(const unsigned char **at, const unsigned char *end)
 	return number;
 }
 
-/* Into out, which holds length bytes. Characters beyond ASCII become one byte: which one
- * they are does not matter. */
+/* Writes to out, which has room for length bytes. A character beyond ASCII becomes one byte, since
+ * it does not matter which one it is. */
 static size_t undo_escapes(const unsigned char *text, size_t length, int escapes,
 			   unsigned char *out)
 {
@@ -286,13 +288,13 @@ static size_t undo_escapes(const unsigned char *text, size_t length, int escapes
 /* ---- base64 and hexadecimal digits ------------------------------------------------------------
  */
 
-/* Either alphabet: that of URLs, too. */
+/* Accepts both alphabets: also that of URLs. */
 static int base64_of(unsigned char c)
 {
 	return semel_base64_digit(c == '-' ? '+' : c == '_' ? '/' : c);
 }
 
-/* The bytes of up to four digits of base64: one less than there are digits. */
+/* Decodes up to four digits of base64. The number of bytes is one less than that of the digits. */
 static void decode_group(const unsigned char *digits, size_t count, unsigned char out[3])
 {
 	uint32_t bits = 0;
@@ -304,8 +306,8 @@ static void decode_group(const unsigned char *digits, size_t count, unsigned cha
 	out[2] = (unsigned char)bits;
 }
 
-/* All words are base64: read so, every other text of a line has two characters beyond ASCII in a
- * row, by accident, and some have three. A word that is nothing but text is rare. */
+/* Every word is valid base64: decoded, every other text of one line has by accident two characters
+ * beyond ASCII in a row, and some have three. A word that decodes entirely to text is rare. */
 #define ENOUGH_OF_BASE64 4
 
 static bool is_encoded_text(const unsigned char *word, size_t length, unsigned char *out)
@@ -323,7 +325,7 @@ static bool is_encoded_text(const unsigned char *word, size_t length, unsigned c
 			out[size++] = bytes[k];
 		}
 	}
-	/* The last character may be cut. */
+	/* The last character may be cut off. */
 	for (size_t cut = 0; beyond >= ENOUGH && cut < 4 && cut < size; cut++) {
 		struct semel_text text = semel_text_from(out, size - cut);
 		if (semel_text_is_utf8(text))
@@ -346,8 +348,9 @@ static void note_base64_words(struct semel_overlap *overlap, const unsigned char
 	}
 }
 
-/* All digits of the text are one number to base 64, begun at each of four places: wherever a value
- * stands in it, one of them has its bytes, also when its lines are broken. */
+/* Reads all base64 digits of the text as one sequence, starting at each of the first four digits:
+ * one of these starts has the bytes of a value anywhere in it, even if line breaks divide the
+ * value. */
 static void note_base64(struct semel_overlap *overlap, const unsigned char *text, size_t length,
 			unsigned char *digits)
 {
@@ -379,7 +382,7 @@ static void note_hex_row(struct semel_overlap *overlap, const unsigned char *dig
 	}
 }
 
-/* "34 31 31 31", "34:31", "=34=31" and "34313131" are all the same. */
+/* "34 31 31 31", "34:31", "=34=31" and "34313131" are all read alike. */
 static void note_hex(struct semel_overlap *overlap, const unsigned char *text, size_t length,
 		     unsigned char *digits)
 {
@@ -399,8 +402,9 @@ static void note_hex(struct semel_overlap *overlap, const unsigned char *text, s
 /* ---- the text ---------------------------------------------------------------------------------
  */
 
-/* Escapes are undone one kind at a time, since an apparent escape of another kind may be the
- * value's own; and all kinds at once, several times. What then still has some is not understood. */
+/* Undoes escapes one kind at a time, because an apparent escape of another kind may belong to the
+ * value; then all kinds at once, several times. If escapes are still left, the text is not
+ * understood and counts as an overlap. */
 static void note_escaped(struct semel_overlap *overlap, const unsigned char *text, size_t length,
 			 unsigned char *scratch)
 {
@@ -469,8 +473,8 @@ bool semel_overlap_is_found(const struct semel_overlap *overlap)
 /* ---- comparing values -------------------------------------------------------------------------
  */
 
-/* A value of one to three letters and digits: as a word, or any word of it. Where other characters
- * make it longer, anywhere. */
+/* Is a value of one to three letters and digits in the text, as a word, or is one of the words in
+ * it? If other characters make the value longer, it may be anywhere in the text. */
 static bool has_short(const struct semel_overlap *overlap, const unsigned char *value,
 		      size_t length, struct run run)
 {
@@ -522,7 +526,7 @@ static bool has_run(const struct semel_overlap *overlap, struct decoded *decoded
 	return add_decoded(decoded, c) && has_bit(overlap->runs, decoded->run.key);
 }
 
-/* The value, if all of it is base64 (its parts divided by dots, as in a JWT), decoded. */
+/* Compares the decoded value, if all of it is base64 (parts are divided by dots, as in a JWT). */
 static bool has_base64(const struct semel_overlap *overlap, const unsigned char *value,
 		       size_t length)
 {
@@ -580,7 +584,7 @@ void semel_overlap_compare(struct semel_overlap *overlap, struct semel_text valu
 	free(scratch);
 }
 
-/* Digits only: there is no other usual notation. */
+/* A number with digits only has no other usual notation. */
 static bool is_whole(struct semel_text number)
 {
 	return !memchr(number.data, '.', number.length) &&

@@ -159,7 +159,8 @@ const char *semel_redaction_error(const struct semel_redaction *redaction, semel
 
 /* ---- the event ------------------------------------------------------------------------------- */
 
-/* In a payload that is not declared as JSON a bare number or string may be anything. */
+/* Can paths be followed in the payload? In one that is not declared as JSON, a bare number or
+ * string may be anything. */
 static bool can_be_followed(const struct semel_event *event)
 {
 	if (!semel_json_is_valid(event->payload))
@@ -201,7 +202,7 @@ static void hide_headers(const struct semel_redaction *redaction, struct hiding 
 	event->headers = SEMEL_TEXT("\"" SEMEL_HIDDEN "\"");
 }
 
-/* Members of a dead letter that are copies of headers. */
+/* For members of a dead letter that are copies of headers. */
 static const char *shown_header(const struct semel_redaction *redaction, const char *name,
 				const char *value)
 {
@@ -211,7 +212,7 @@ static const char *shown_header(const struct semel_redaction *redaction, const c
 	return value;
 }
 
-/* Our own text about an event that breaks the contract quotes nothing but names. */
+/* Is the reason our own text about an event that breaks the contract? It quotes only names. */
 static bool is_own_text(const semel_dead_letter *letter)
 {
 	semel_error error = { .status = SEMEL_OK };

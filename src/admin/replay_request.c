@@ -114,7 +114,7 @@ static semel_status read_member(struct reading *reading, struct semel_text name,
 		return read_flag(name, value, &plan->dry_run, error);
 	return semel_error_set(
 		error, SEMEL_USAGE,
-		"unknown member %.*s (known are type, scope, aggregate, since, until, "
+		"unknown member %.*s (known members: type, scope, aggregate, since, until, "
 		"max, rate, reprocess, force and dryRun)",
 		(int)(name.length < 40 ? name.length : 40), semel_text_shown(name));
 }

@@ -78,7 +78,7 @@ static void record_progress(const struct semel_replay_counts *counts, void *user
 	pthread_mutex_unlock(&run->replays->mutex);
 }
 
-/* The outcome in the audit row. */
+/* Writes the outcome to the audit row. */
 static void record_outcome(const struct run *run, semel_store *store, semel_status status,
 			   uint64_t sent)
 {
@@ -132,8 +132,8 @@ finish:
 /* ---- finding ----------------------------------------------------------------------------------
  */
 
-/* With the mutex held. An unused entry, else that of the oldest that has ended; NULL: as many run
- * as may run at once. */
+/* With the mutex held. An unused entry, or that of the oldest run that has ended; NULL: the maximum
+ * number of runs is running. */
 static struct run *find_entry(struct semel_replays *replays)
 {
 	struct run *best = NULL;
@@ -229,7 +229,7 @@ static semel_status start_run(struct run *run, struct semel_admin_request *reque
 	return SEMEL_OK;
 }
 
-/* With the mutex held, of an entry that is not running. */
+/* With the mutex held, for an entry that is not running. */
 static semel_status prepare_and_start(struct run *run, struct semel_admin_request *request,
 				      semel_error *error)
 {

@@ -54,7 +54,7 @@ static void write_text_member(struct semel_buffer *body, const char *name, struc
 	semel_buffer_string(body, ",");
 }
 
-/* The broker's backlog; null when it is not reachable. */
+/* Writes the broker's backlog; null if the broker is not reachable. */
 static bool write_backlog(struct semel_admin_request *request, struct semel_broker *broker,
 			  const struct semel_subscription_row *row, uint64_t in_flight,
 			  struct semel_buffer *text)
@@ -76,8 +76,8 @@ static bool write_backlog(struct semel_admin_request *request, struct semel_brok
 	return known;
 }
 
-/* From this process, where it consumes the subscription, else from what consumers report in the
- * store. */
+/* The breaker's state comes from this process if it consumes the subscription, otherwise from what
+ * consumers report in the store. */
 static void write_consumers(struct semel_admin_request *request, const char *scope,
 			    const struct semel_consumers *consumers, struct semel_buffer *text)
 {
@@ -219,7 +219,8 @@ semel_status semel_serve_resume(struct semel_admin_request *request, semel_error
 
 /* ---- the audit log --------------------------------------------------------------------------- */
 
-/* The reason of a discard may quote the event. Its dead letter shows it, unless it is hidden. */
+/* The reason of a discard may quote the event, so it is hidden if anything is. Its dead letter
+ * shows what may be shown. */
 static struct semel_text shown_detail(const struct semel_redaction *redaction,
 				      const struct semel_audit_row *row)
 {
@@ -229,7 +230,7 @@ static struct semel_text shown_detail(const struct semel_redaction *redaction,
 	return hides ? SEMEL_TEXT(SEMEL_HIDDEN) : row->detail;
 }
 
-/* Beyond the size limit of a response the details are left out. */
+/* Beyond the size limit of a response the details are omitted. */
 static void write_audit_row(const struct semel_redaction *redaction,
 			    const struct semel_audit_row *row, struct semel_buffer *body)
 {

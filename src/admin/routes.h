@@ -14,10 +14,10 @@ typedef semel_status semel_serve_fn(struct semel_admin_request *request, semel_e
 struct semel_route {
 	const char *method;
 	const char *path;     /* "/api/admin/dlq/{id}" */
-	enum semel_role role; /* the least that is needed; NONE: everyone */
+	enum semel_role role; /* the lowest role that is needed; NONE: none is needed */
 	semel_serve_fn *serve;
 	const char *summary;
-	const char *query[SEMEL_ROUTE_QUERY_MAX]; /* parameters; NULL-ended */
+	const char *query[SEMEL_ROUTE_QUERY_MAX]; /* parameters; NULL-terminated */
 	const char *schema;                       /* of the response; NULL: no JSON */
 	bool is_list;                             /* an array of it */
 	unsigned status;                          /* of success; 0: 200 */

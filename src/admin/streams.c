@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A connection is suspended exactly while its stream waits for data. libmicrohttpd frees a stream
- * only when its connection is not suspended, so the writer may use a waiting stream without the
- * mutex; it alone resumes the connection, and does so last. */
+ * only if its connection is not suspended, so the writer may use a waiting stream without the
+ * mutex; only the writer resumes the connection, as its last action. */
 #include "admin/streams.h"
 
 #include "base/error.h"
@@ -18,7 +18,7 @@ struct stream {
 	struct stream *next, *previous;
 	struct semel_streams *streams;
 	struct MHD_Connection *connection;
-	char *authorization; /* that opened it, a secret; NULL: none */
+	char *authorization; /* the header that opened it, a secret; NULL: none */
 	char owner[SEMEL_STREAM_OWNER_SIZE];
 	bool (*fill)(struct semel_buffer *chunk, void *user);
 	void *user;
@@ -31,8 +31,8 @@ struct semel_streams {
 	struct semel_streams_options options;
 	pthread_t writer;
 	bool writer_runs;
-	pthread_mutex_t mutex;  /* of what follows */
-	pthread_cond_t changed; /* a new stream waits for data, or the stop */
+	pthread_mutex_t mutex;  /* protects what follows */
+	pthread_cond_t changed; /* a new stream waits for data, or a stop was requested */
 	struct stream *first;
 	uint32_t count;
 	bool stopping;
@@ -159,7 +159,8 @@ struct MHD_Response *semel_streams_response(struct semel_streams *streams,
 
 /* ---- the writer ------------------------------------------------------------------------------ */
 
-/* With the mutex held. A new stream does not wait for the next round. */
+/* With the mutex held. Takes the streams that wait for data. A new stream does not wait for the
+ * next round. */
 static uint32_t take_waiting(struct semel_streams *streams, bool only_new,
 			     struct stream *taken[SEMEL_STREAMS_MAX])
 {
@@ -185,8 +186,8 @@ static void write_event(struct semel_streams *streams, struct stream *stream)
 	streams->options.library->resume_connection(stream->connection);
 }
 
-/* With the mutex held. True: a second has passed since the last round; false: a new stream, or the
- * stop. */
+/* With the mutex held. True: a second has passed since the last round; false: there is a new
+ * stream, or a stop was requested. */
 static bool await_round(struct semel_streams *streams, struct timespec *next_round)
 {
 	if (!streams->first) {

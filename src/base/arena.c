@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Blocks in a list, filled from the front. What does not fit a fresh block gets one of its own,
- * behind the current block, so that the current one is still filled. Some blocks are kept when a
- * batch is over: freeing and allocating large ones all the time makes the C library consolidate its
- * small ones as often. */
+/* A list of blocks, filled from the front. A large allocation gets a block of its own, inserted
+ * after the current block, so that the current one is still filled. Some blocks are kept at the end
+ * of a batch: freeing and allocating large blocks all the time makes the C library consolidate its
+ * small ones just as often. */
 #include "base/arena.h"
 
 #include <stdarg.h>
@@ -20,8 +20,8 @@ struct block {
 #define KEPT_MAX (128 * 1024)
 
 struct semel_arena {
-	struct block *current; /* of block_size; the list goes on with full and oversized ones */
-	struct block *spare;   /* of block_size, too; kept for the next batch */
+	struct block *current; /* of block_size; full and oversized blocks follow in the list */
+	struct block *spare;   /* also of block_size; kept for the next batch */
 	size_t block_size;
 	size_t handed_out;
 };
@@ -37,7 +37,7 @@ static struct block *block_new(size_t size)
 	return block;
 }
 
-/* Of the usual size. */
+/* Returns an empty block of block_size. */
 static struct block *block_take(struct semel_arena *arena)
 {
 	struct block *block = arena->spare;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which parts a member takes, keeps and releases.
  *
- * - A part of a living holder is never taken: it has to be released.
- * - A part is released only when nothing of it is in flight, so its next holder starts where this
- *   one stopped, and the order holds.
+ * - A part whose holder is alive is never taken: the holder has to release it.
+ * - A part is released only when nothing of it is in flight, so the next holder starts where this
+ *   one stopped, and the order is kept.
  * - A surplus part with something in flight is drained: nothing more of it is fetched.
  */
 #include "base/balance.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Distributing parts evenly over members: which parts should this member hold? Pure: the state
- * comes in, the moves go out. */
+/* Distributes parts evenly over members: decides which parts this member takes, keeps and releases.
+ * Pure: takes the state, returns the moves. */
 #ifndef SEMEL_BASE_BALANCE_H
 #define SEMEL_BASE_BALANCE_H
 
@@ -22,11 +22,11 @@ enum semel_balance_move {
 
 struct semel_balance_part {
 	enum semel_balance_holder holder;
-	bool in_flight; /* mine: something of it is */
+	bool in_flight; /* MINE: something of it is in flight */
 };
 
-/* How many parts the member that came rank-th (from 0) should hold. The quotas of the members add
- * up to all parts, and differ by one at most. */
+/* How many parts the member of this rank (from 0) should hold. The quotas of all members add up to
+ * all parts, and differ by at most one. */
 uint32_t semel_balance_quota(uint32_t parts, uint32_t members, uint32_t rank);
 
 /* Takes free parts up to the quota, or releases the surplus, idle parts first. */

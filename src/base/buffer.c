@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A growing run of bytes, and the few encodings that are written into one. */
+/* A growing byte buffer, and the encodings that are written into it. */
 #include "base/buffer.h"
 
 #include <stdarg.h>
@@ -123,8 +123,8 @@ void semel_buffer_json(struct semel_buffer *buffer, struct semel_text text)
 	semel_buffer_append(buffer, "\"", 1);
 }
 
-/* The character of so many bytes, or 0 where it may be shown. C1, and what UTF-8 calls bidi, have
- * two and three bytes. */
+/* The code point of a character of `length` bytes, or 0 if it may be shown. C1 control characters
+ * have two bytes, bidirectional controls three. */
 static unsigned hidden_character(const unsigned char *at, size_t length)
 {
 	unsigned character = at[0];
@@ -146,7 +146,7 @@ void semel_buffer_visible(struct semel_buffer *buffer, struct semel_text text)
 	size_t plain_from = 0, at = 0;
 	while (at < text.length) {
 		size_t length = semel_utf8_length(text.data + at, text.length - at);
-		/* A NUL may have the length of one, too. */
+		/* For a NUL, hidden is 0 as well, so a NUL is checked separately. */
 		unsigned hidden = length > 0 ? hidden_character(text.data + at, length) : 0;
 		if (length > 0 && hidden == 0 && text.data[at] != '\0') {
 			at += length;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A growing run of bytes. A failed allocation is remembered in `failed`, so that a chain of appends
- * is checked once at its end. The data is always NUL-ended. */
+/* A growing byte buffer. A failed allocation is remembered in `failed`, so that a chain of appends
+ * is checked once at its end. The data is always NUL-terminated. */
 #ifndef SEMEL_BASE_BUFFER_H
 #define SEMEL_BASE_BUFFER_H
 
@@ -21,7 +21,7 @@ void semel_buffer_printf(struct semel_buffer *buffer, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 /* As a quoted JSON string; bytes that are not UTF-8 become U+FFFD. */
 void semel_buffer_json(struct semel_buffer *buffer, struct semel_text text);
-/* Quoted for JSON, or null when there is none. */
+/* As a quoted JSON string, or null when there is no text. */
 void semel_buffer_json_or_null(struct semel_buffer *buffer, struct semel_text text);
 /* For a terminal: control characters except line breaks and tabs, and those that change the
  * direction of writing, become \uXXXX; bytes that are not UTF-8 become U+FFFD. JSON stays the same
@@ -29,11 +29,11 @@ void semel_buffer_json_or_null(struct semel_buffer *buffer, struct semel_text te
 void semel_buffer_visible(struct semel_buffer *buffer, struct semel_text text);
 void semel_buffer_base64(struct semel_buffer *buffer, const void *data, size_t length);
 struct semel_text semel_buffer_text(const struct semel_buffer *buffer);
-/* Empty, memory kept. */
+/* Empties the buffer, and keeps its memory. */
 void semel_buffer_clear(struct semel_buffer *buffer);
 void semel_buffer_free(struct semel_buffer *buffer);
 
-/* What a character of Base64 (RFC 4648, section 4) stands for; -1: it is none. */
+/* The value of a Base64 character (RFC 4648, section 4); -1: it is not one. */
 static inline int semel_base64_digit(unsigned char c)
 {
 	if (c >= 'A' && c <= 'Z')

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Starting a child, feeding it and reading its output without deadlock, and ending it with all of
- * its group.
+/* Starts a child, feeds it and reads its output without deadlock, and ends it with its whole
+ * process group.
  *
  * - Between fork and exec only async-signal-safe calls are made: other threads may have held any
- *   lock. All signals are blocked around the fork, so that no handler of ours runs in the child. An
- *   exec that failed is reported through a pipe that a successful one closes.
+ *   lock. All signals are blocked around the fork, so that none of our handlers runs in the child.
+ *   A failed exec is reported through a pipe that a successful exec closes.
  * - Nothing blocks but one poll, on all streams at once.
- * - Its end is noticed without being reaped, so that its number (and its group's) stays ours until
- *   the last signal was sent.
+ * - The exit of a child is detected without reaping it, so that its process id (and its group's) is
+ *   not reused before the last signal was sent.
  * - A child has ended even if processes that it started (a daemon) still have its streams open.
  */
 #include "base/child.h"
@@ -33,13 +33,13 @@
 #include <unistd.h>
 
 #define CHUNK            16384
-#define CHUNKS_AT_A_TIME 128 /* so that a child that never stops writing cannot hold us */
+#define CHUNKS_AT_A_TIME 128 /* so that a child that never stops writing cannot block us */
 #define KILL_AFTER_MS    1000
 #define POLL_INTERVAL_MS 10 /* where the kernel has no pidfd */
 #define NO_DEADLINE      INT64_MAX
 #define LIVING_MAX       256
 
-/* Our ends, not blocking. */
+/* Our ends of the streams, non-blocking. */
 struct spawned {
 	pid_t pid; /* also its process group */
 	int input, output, errors;
@@ -78,8 +78,8 @@ static void close_all(int fds[STREAM_COUNT])
 	}
 }
 
-/* A process without stdin, stdout or stderr gets their numbers for its pipes; the child's dup2
- * would then overwrite one with another. */
+/* If this process has no stdin, stdout or stderr, its pipes get those descriptor numbers, and the
+ * child's dup2 would overwrite one with another. */
 static int above_the_standard_ones(int fd)
 {
 	if (fd > STDERR_FILENO)
@@ -116,7 +116,7 @@ static bool write_all(int fd, struct semel_text text)
 	return true;
 }
 
-/* A file in memory, read from its beginning; there is no end of ours. */
+/* A file in memory that the child reads from its beginning; we keep no end of it. */
 static bool open_input(struct streams *streams, const struct semel_text *input)
 {
 	int fd = memfd_create("semel-input", MFD_CLOEXEC);
@@ -154,8 +154,8 @@ static bool connect_streams(const struct streams *streams)
 		return false;
 	if (dup2(streams->theirs[ERRORS], STDERR_FILENO) < 0)
 		return false;
-	/* Ours are closed by exec anyway; this is for descriptors of the application. A kernel
-	 * without it has nothing better. */
+	/* Our own descriptors are closed by exec anyway; this is for those of the application. A
+	 * kernel without close_range offers nothing better. */
 	(void)close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
 	return true;
 }
@@ -354,7 +354,7 @@ static void read_all(struct semel_child *child)
 
 /* ---- its exit -------------------------------------------------------------------------------- */
 
-/* Ended, whether or not it was reaped. */
+/* True once the child has ended, whether or not it was reaped. */
 static bool has_ended(const struct semel_child *child)
 {
 	siginfo_t info = { 0 };
@@ -398,7 +398,7 @@ int semel_child_exit_code(const struct semel_child *child)
 void semel_child_describe_exit(const struct semel_child *child, char *text_out, size_t size)
 {
 	if (!child->status_known)
-		snprintf(text_out, size, "ended, and its exit status is not known");
+		snprintf(text_out, size, "exited with an unknown status");
 	else if (WIFSIGNALED(child->wait_status))
 		snprintf(text_out, size, "was killed by signal %d (%s)",
 			 WTERMSIG(child->wait_status), strsignal(WTERMSIG(child->wait_status)));
@@ -427,7 +427,7 @@ static void feed(struct semel_child *child, struct communication *communication)
 		else if (errno == EAGAIN)
 			return;
 		else if (errno != EINTR)
-			close_stream(fd); /* it does not read the rest */
+			close_stream(fd); /* the child does not read the rest */
 	}
 	if (communication->options->until_exit)
 		close_stream(fd);
@@ -513,7 +513,8 @@ enum semel_child_result semel_child_communicate(struct semel_child *child,
 	drop_returned_line(child);
 	enum semel_child_result result;
 	while (true) {
-		/* Asked before listening: what an ended child wrote is all there then. */
+		/* Checked before reading: once the child has ended, all its output is in the
+		 * pipes. */
 		bool ended = child->reaped || has_ended(child);
 		feed(child, &communication);
 		read_all(child);
@@ -591,7 +592,7 @@ static void end_group(struct semel_child *child, int64_t patience_ms)
 		return;
 	kill(-child->streams.pid, SIGTERM);
 	ends_within(child, KILL_AFTER_MS);
-	/* Also when the first one went: others of its group may have stayed. */
+	/* Sent even if the child has ended: other processes of its group may still run. */
 	kill(-child->streams.pid, SIGKILL);
 }
 

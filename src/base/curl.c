@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One row per function of libcurl. Never linked: see base/dynamic.h. And one GET made of them. */
+/* One row per function of libcurl, which is never linked (see base/dynamic.h); and a GET request
+ * that uses them. */
 #include "base/curl.h"
 
 #include "base/dynamic.h"
@@ -43,7 +44,7 @@ static const struct semel_dynamic_library library = {
 	.begin = begin,
 };
 
-static struct semel_curl table; /* constant once it was loaded */
+static struct semel_curl table; /* constant once loaded */
 static bool loaded;
 
 semel_status semel_curl_get(const struct semel_curl **curl_out, semel_error *error)
@@ -66,7 +67,7 @@ static size_t append_body(char *data, size_t size, size_t count, void *user)
 	size_t length = size * count;
 
 	if (body->text->length + length > body->max)
-		return 0; /* an end to an endless answer */
+		return 0; /* too much: the transfer is aborted */
 	semel_buffer_append(body->text, data, length);
 	return length;
 }

@@ -10,7 +10,7 @@
 #include <pthread.h>
 #include <string.h>
 
-/* Where none can be opened: why not. */
+/* Opens the first library that can be opened; NULL: none can, and *reason_out says why. */
 static void *open_first(const char *const *names, const char **reason_out)
 {
 	void *handle = NULL;
@@ -47,10 +47,11 @@ semel_status semel_dynamic_load(const struct semel_dynamic_library *library, voi
 	const char *missing = missing_symbol(library, handle);
 	if (missing != NULL) {
 		dlclose(handle);
-		return semel_error_set(
-			error, SEMEL_CONFIG,
-			"%s needs %s with %s, and this one is too old (try: apt install %s)",
-			library->needed_for, library->names[0], missing, library->package);
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "%s needs %s with the function %s: the installed version is "
+				       "too old (try: apt install %s)",
+				       library->needed_for, library->names[0], missing,
+				       library->package);
 	}
 
 	for (size_t i = 0; i < library->symbol_count; i++) {

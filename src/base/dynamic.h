@@ -16,12 +16,12 @@ struct semel_dynamic_symbol {
 };
 
 struct semel_dynamic_library {
-	const char *const *names; /* tried in this order; NULL-ended: "libcurl.so.4", … */
+	const char *const *names; /* tried in this order; NULL-terminated: "libcurl.so.4", … */
 	const char *needed_for;   /* for the message: "an http handler" */
 	const char *package;      /* Debian's: "libcurl4" */
 	const struct semel_dynamic_symbol *symbols;
 	size_t symbol_count;
-	/* What the library wants to be called first; NULL: nothing. */
+	/* An initialisation that the library needs first; NULL: none. */
 	semel_status (*begin)(void *table, semel_error *error);
 };
 
@@ -30,8 +30,8 @@ struct semel_dynamic_library {
 semel_status semel_dynamic_load(const struct semel_dynamic_library *library, void *table,
 				semel_error *error);
 
-/* The same, once for all threads: nothing is done when *loaded is set, which it is afterwards. The
- * table is constant from then on. */
+/* The same, once for all threads: does nothing if *loaded is set, and sets it on success. The table
+ * is constant from then on. */
 semel_status semel_dynamic_load_once(const struct semel_dynamic_library *library, void *table,
 				     bool *loaded, semel_error *error);
 

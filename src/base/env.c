@@ -2,7 +2,7 @@
 /* The machine's own clock and random source.
  *
  * Random numbers are drawn from the kernel in batches and kept per thread. A child of fork must not
- * continue its parent's batch, or both would make the same ids: a generation counter shows the
+ * continue its parent's batch, or both would create the same ids: a generation counter detects the
  * fork. */
 #include "base/env.h"
 
@@ -59,7 +59,7 @@ static void watch_forks(void)
 	pthread_atfork(NULL, NULL, count_fork);
 }
 
-/* For the first moments of a machine, before the kernel has gathered randomness. */
+/* The fallback just after boot, before the kernel has gathered randomness. */
 static uint64_t from_clock(void)
 {
 	static atomic_uint_fast64_t calls;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Time and chance, passed in: the rules never ask the machine for them, so that they can be tested
- * without sleeping. */
+/* Time and random numbers as parameters: the rules never read them from the machine, so that they
+ * can be tested without sleeping. */
 #ifndef SEMEL_BASE_ENV_H
 #define SEMEL_BASE_ENV_H
 
@@ -14,7 +14,8 @@ struct semel_env {
 	int64_t (*steady_ms)(void *user);
 	uint64_t (*random)(void *user);
 	void *user;
-	/* NULL: waiting is sleeping. Set: it makes the clock go on by so much instead. */
+	/* NULL: waiting means sleeping. If set, it is called instead, and advances the clock by
+	 * wait_ms. */
 	void (*advance)(void *user, int64_t wait_ms);
 };
 
@@ -23,11 +24,11 @@ const struct semel_env *semel_env_system(void);
 
 /* The machine's steady clock, for measuring; no rule uses it. */
 int64_t semel_steady_us(void);
-/* A condition variable whose timed waits end by that clock. */
+/* Initialises a condition variable whose timed waits use that clock. */
 void semel_cond_init(pthread_cond_t *cond);
-/* A short sleep, where nothing could end it; a signal does. */
+/* Sleeps briefly, where there is no wakeup to wait for. A signal ends the sleep. */
 void semel_sleep_us(int64_t sleep_us);
-/* The same for a rule, in its environment. */
+/* The same for the rules, which sleep in their environment. */
 void semel_env_sleep_ms(const struct semel_env *env, int64_t sleep_ms);
 
 static inline int64_t semel_now_ms(const struct semel_env *env)

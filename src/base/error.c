@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The one list of statuses: name, class (which decides the policy), exit code of the program, and
- * the sentence that stands for it where there are no details. And filling the caller's semel_error:
- * a text that is too long is cut between characters, so that it stays printable. */
+ * the sentence that is used when there are no details. Also fills the caller's semel_error: a text
+ * that is too long is cut between characters, so that it stays printable. */
 #include "base/error.h"
 
 #include "base/text.h"
@@ -64,7 +64,7 @@ static const struct row rows[SEMEL_STATUS_COUNT] = {
 	[SEMEL_NO_SCHEMA] = { "no-schema", SEMEL_CLASS_REJECT, EX_CONFIG,
 			      "the tables are missing: run semel init" },
 	[SEMEL_SCHEMA_NEWER] = { "schema-newer", SEMEL_CLASS_REJECT, EX_CONFIG,
-				 "the tables were made by a newer semel: upgrade this one" },
+				 "the tables were created by a newer semel: upgrade this one" },
 	[SEMEL_CONFIG] = { "config", SEMEL_CLASS_REJECT, EX_CONFIG, "a setting is not valid" },
 	[SEMEL_USAGE] = { "usage", SEMEL_CLASS_BUG, EX_USAGE, "the command line is not valid" },
 	[SEMEL_NOT_FINISHED] = { "not-finished", SEMEL_CLASS_RETRY, EX_TEMPFAIL,
@@ -78,7 +78,7 @@ static const struct row rows[SEMEL_STATUS_COUNT] = {
 			    "the partition accepts no events now; the event is not the cause" },
 };
 
-/* A number that is no status can only come from a bug. */
+/* A number that is not a status can only come from a bug. */
 static const struct row *row_of(semel_status status)
 {
 	unsigned at = (unsigned)status;
@@ -114,7 +114,7 @@ const char *semel_version(void)
 /* ---- the caller's error -----------------------------------------------------------------------
  */
 
-/* Only a text that fills its buffer was cut; then its last character may be half of one. */
+/* Only a text that fills its buffer was cut; its last character may then be incomplete. */
 static void drop_cut_character(char *text, size_t size)
 {
 	size_t length = strlen(text);

@@ -9,8 +9,8 @@
  * error may be NULL. Texts are cut at SEMEL_ERROR_TEXT_MAX, never overrun. */
 semel_status semel_error_set(semel_error *error, semel_status status, const char *format, ...)
 	SEMEL_PRINTF(3, 4);
-/* Puts "prefix: " before the text that is there. Returns the status in error; without an error
- * there is none to know, and it is INTERNAL. */
+/* Puts "prefix: " before the existing text. Returns the status in error, or INTERNAL if error is
+ * NULL. */
 semel_status semel_error_prefix(semel_error *error, const char *format, ...) SEMEL_PRINTF(2, 3);
 /* OK and an empty text. error may be NULL. */
 void semel_error_clear(semel_error *error);

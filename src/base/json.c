@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* JSON in place: one pass over the bytes, no tree, no recursion.
  *
- * The validator is a small machine: what may come next, and a bit per level of nesting for objects
- * and arrays. The walk relies on the validator. */
+ * The validator is a small state machine: what may come next, and one bit per nesting level for
+ * object or array. The walk relies on the validator. */
 #include "base/json.h"
 
 #include "base/buffer.h"
@@ -14,10 +14,10 @@ enum { DEPTH_MAX = 512 };
 
 enum expect {
 	EXPECT_VALUE,
-	EXPECT_VALUE_OR_CLOSE, /* behind [ */
+	EXPECT_VALUE_OR_CLOSE, /* after [ */
 	EXPECT_NAME,
-	EXPECT_NAME_OR_CLOSE, /* behind { */
-	EXPECT_SEPARATOR      /* behind a value: comma, closing bracket, or the end */
+	EXPECT_NAME_OR_CLOSE, /* after { */
+	EXPECT_SEPARATOR      /* after a value: comma, closing bracket, or the end */
 };
 
 struct scan {
@@ -75,7 +75,7 @@ static const unsigned char *skip_plain(const unsigned char *at, const unsigned c
 	return at;
 }
 
-/* The four digits behind \u, or -1. */
+/* The four digits after \u, or -1. */
 static int32_t read_code_unit(const unsigned char *at, const unsigned char *end)
 {
 	if (end - at < 6 || at[0] != '\\' || at[1] != 'u')
@@ -90,7 +90,7 @@ static int32_t read_code_unit(const unsigned char *at, const unsigned char *end)
 	return unit;
 }
 
-/* The character of one \u escape, or of two that are a surrogate pair; -1 when it is none. */
+/* The character of one \u escape, or of two that are a surrogate pair; -1 if it is invalid. */
 static int32_t read_unicode_escape(const unsigned char *at, const unsigned char *end,
 				   size_t *length_out)
 {
@@ -327,7 +327,7 @@ static const char *pass_string(const char *at, const char *end)
 	return at < end ? at + 1 : end;
 }
 
-/* Inside valid JSON brackets pair up, so counting them is enough. */
+/* In valid JSON the brackets are balanced, so counting them is enough. */
 static const char *pass_value(const char *at, const char *end)
 {
 	size_t depth = 0;
@@ -400,7 +400,7 @@ static char *write_utf8(char *to, int32_t character)
 	return to;
 }
 
-/* The text of one escape; from moves past it. */
+/* Writes the character of one escape; *from moves past the escape. */
 static char *write_escape(char *to, const char **from, const char *end)
 {
 	static const char letters[] = "bfnrt", meanings[] = "\b\f\n\r\t";
@@ -439,7 +439,7 @@ struct semel_text semel_json_unquote(struct semel_text token, struct semel_arena
 	return semel_text_from(text, (size_t)(to - text));
 }
 
-/* A name written with escapes is rare, and compared by its meaning all the same. */
+/* Names with escapes are rare, but they are compared by their unescaped text too. */
 static bool is_named(struct semel_text token, struct semel_text name, struct semel_arena *arena)
 {
 	const char *inside = semel_text_chars(token) + 1;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names of owners, and whether the process of one has ended.
+/* Names of owners, and whether an owner's process has ended.
  *
- * A process number means something only within one boot and one process namespace, and numbers are
- * used again: so the name holds boot, namespace and the start time of the process. Whatever cannot
- * be read is not certain, and what is not certain is not dead. */
+ * A process id is valid only within one boot and one process namespace, and ids are reused: so the
+ * name contains boot, namespace and the start time of the process. If any of it cannot be read, it
+ * is not certain that the owner is dead, and it counts as alive. */
 #include "base/owner.h"
 
 #include "base/text.h"
@@ -34,7 +34,7 @@ static bool read_start(const char *path, char *text, size_t size)
 	return true;
 }
 
-/* /proc may be that of another namespace; then its numbers are not ours. */
+/* /proc may be that of another process namespace, where process ids differ from ours. */
 static bool proc_is_ours(void)
 {
 	char link[32], own[32];
@@ -68,7 +68,7 @@ struct process {
 	unsigned long long start_time;
 };
 
-/* The program's name comes second and may hold anything; the last ')' ends it. */
+/* The second field is the program's name, which may contain any character; the last ')' ends it. */
 static bool read_process(long pid, struct process *process_out)
 {
 	char path[64], text[1024];
@@ -136,6 +136,6 @@ bool semel_owner_is_dead(const char *owner)
 		return false;
 	if (process.start_time != (unsigned long long)start_time)
 		return true;
-	/* A first thread that ended is a zombie too while the others work on. */
+	/* If only the main thread has ended, it is a zombie too while the other threads run. */
 	return (process.state == 'Z' || process.state == 'X') && process.threads <= 1;
 }

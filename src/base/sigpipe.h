@@ -10,11 +10,11 @@
 
 struct semel_sigpipe {
 	sigset_t mask; /* what the thread blocked before */
-	bool pending;  /* one was waiting already, and is not ours to take */
+	bool pending;  /* a SIGPIPE was pending before; it is left pending */
 };
 
 void semel_sigpipe_block(struct semel_sigpipe *sigpipe);
-/* Takes the signal that our writes caused, if any, and puts the mask back. */
+/* Consumes the signal that our writes caused, if any, and restores the mask. */
 void semel_sigpipe_restore(const struct semel_sigpipe *sigpipe);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A database is never opened here, not even to inspect it: when a process closes any descriptor of
- * a file, it loses all its POSIX locks on it, and SQLite's locks are such. So a file is made by
- * mknod, and inspected by lstat. */
+ * a file, it loses all its POSIX locks on the file, and SQLite uses POSIX locks. So a file is
+ * created with mknod and inspected with lstat. */
 #include "base/sqlite_access.h"
 
 #include "base/error.h"
@@ -59,7 +59,7 @@ static bool is_in_world_writable_folder(const char *path)
 	return stat(folder, &found) == 0 && (found.st_mode & S_IWOTH) != 0;
 }
 
-/* Us, root, or a user who may write the database anyway. */
+/* True if the file belongs to us, to root, or to a user who may write the database anyway. */
 static bool is_of_a_writer(const struct stat *file, const struct stat *database)
 {
 	if (file->st_uid == geteuid() || file->st_uid == 0 || file->st_uid == database->st_uid)
@@ -74,7 +74,7 @@ static bool may_be_planted(const char *path, const struct stat *file, const stru
 	return !is_of_a_writer(file, database) && is_in_world_writable_folder(path);
 }
 
-/* NULL: it can be trusted. */
+/* Returns why the file cannot be trusted; NULL: it can. */
 static const char *distrust_side(const char *path, const struct stat *side,
 				 const struct stat *database)
 {
@@ -100,7 +100,7 @@ static semel_status check_sides(const char *what, const char *path, semel_error 
 		const char *reason = distrust_side(name, &side, &database);
 		if (reason != NULL)
 			return semel_error_set(error, SEMEL_OUTAGE,
-					       "cannot open the %s %s: %s %s (find out who made "
+					       "cannot open the %s %s: %s %s (find out who created "
 					       "it, remove it, and keep the file in a folder that "
 					       "only its users may write)",
 					       what, path, name, reason);
@@ -154,7 +154,7 @@ static semel_status follow_link(const struct semel_sqlite_open *how, struct stat
 	return SEMEL_OK;
 }
 
-/* file_out: the database, behind a link if there is one. */
+/* *file_out: the database, or the target if the path is a symbolic link. */
 static semel_status find_or_make(const struct semel_sqlite_open *how, struct stat *file_out,
 				 semel_error *error)
 {
@@ -163,7 +163,7 @@ static semel_status find_or_make(const struct semel_sqlite_open *how, struct sta
 		semel_status status = make_file(how, error);
 		if (status != SEMEL_OK)
 			return status;
-		/* Checked in any case: another process may have been faster. */
+		/* Read in any case: another process may have created the file first. */
 		found = lstat(how->path, file_out);
 	}
 	if (found == 0)
@@ -177,7 +177,7 @@ static semel_status find_or_make(const struct semel_sqlite_open *how, struct sta
 			       how->what, how->path);
 }
 
-/* The file that was checked must be the one at the path without links. */
+/* The path without links must lead to the file that was checked. */
 static semel_status check_path(const struct semel_sqlite_open *how, const char *path,
 			       const struct stat *file, semel_error *error)
 {
@@ -224,17 +224,17 @@ mode_t semel_sqlite_lock_mode(mode_t database_mode)
 	       ((database_mode & S_IWOTH) ? OTHERS : 0);
 }
 
-/* A second name may be that of another file of ours, whose mode is not ours to change. */
+/* A second hard link may be another file of ours, whose mode must not be changed. */
 static semel_status check_lock(const char *name, const struct stat *file,
 			       const struct stat *database, semel_error *error)
 {
 	const char *reason = distrust_side(name, file, database);
 	if (reason == NULL && file->st_nlink != 1)
-		reason = "has another name too";
+		reason = "has more than one hard link";
 	if (reason == NULL)
 		return SEMEL_OK;
-	return semel_error_set(error, SEMEL_OUTAGE, "%s %s (find out who made it, and remove it)",
-			       name, reason);
+	return semel_error_set(error, SEMEL_OUTAGE,
+			       "%s %s (find out who created it, and remove it)", name, reason);
 }
 
 static semel_status prepare_lock(int fd, const char *name, const struct stat *database,
@@ -248,13 +248,13 @@ static semel_status prepare_lock(int fd, const char *name, const struct stat *da
 	semel_status status = check_lock(name, &file, database, error);
 	if (status != SEMEL_OK)
 		return status;
-	/* As SQLite does with its own: what root makes is the owner's. */
+	/* Like SQLite with its own files: a file that root creates gets the database's owner. */
 	if (geteuid() == 0 && file.st_uid != database->st_uid &&
 	    fchown(fd, database->st_uid, database->st_gid) != 0)
-		return semel_error_set(error, SEMEL_OUTAGE, "cannot give %s to its owner: %s", name,
-				       strerror(errno));
+		return semel_error_set(error, SEMEL_OUTAGE, "cannot change the owner of %s: %s",
+				       name, strerror(errno));
 	if ((file.st_mode & BITS) != mode && (file.st_uid == geteuid() || geteuid() == 0))
-		(void)fchmod(fd, mode); /* a file system without modes */
+		(void)fchmod(fd, mode); /* it fails on a file system without modes */
 	return SEMEL_OK;
 }
 
@@ -275,7 +275,7 @@ semel_status semel_sqlite_open_lock(const char *database_path, const char *suffi
 		status = check_lock(name, &there, &database, error);
 	if (status != SEMEL_OK)
 		return status;
-	/* No blocking at a FIFO. */
+	/* O_NONBLOCK: opening a FIFO must not block. */
 	int fd = open(name, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC,
 		      semel_sqlite_lock_mode(database.st_mode));
 	if (fd < 0)
@@ -294,12 +294,13 @@ semel_status semel_sqlite_open_lock(const char *database_path, const char *suffi
 
 /* ---- who holds a lock ------------------------------------------------------------------------ */
 
-/* Where SQLite locks: the write lock of a log in -shm, that of a rollback journal in the file. */
+/* The bytes that SQLite locks: the write lock of WAL in -shm, that of a rollback journal in the
+ * file. */
 #define LOG_WRITE_BYTE UINT64_C(120)
 #define RESERVED_BYTE  UINT64_C(0x40000001)
 
-/* "1: POSIX  ADVISORY  WRITE 4711 fe:01:1234 120 120"; one who waits has an arrow before the kind.
- * The end may be "EOF". */
+/* "1: POSIX ADVISORY WRITE 4711 fe:01:1234 120 120"; a waiting process has an arrow before the
+ * kind. The end may be "EOF". */
 static bool line_is_of(const char *line, const char *kind, const struct stat *file, uint64_t byte,
 		       pid_t *holder_out)
 {

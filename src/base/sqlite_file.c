@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening SQLite files, naming what went wrong, and checkpoints that cannot meet a commit.
+/* Opens SQLite files, explains what went wrong, and runs checkpoints that cannot overlap a commit.
  *
- * - A connection of ours never checkpoints by itself, and never when it is closed.
- * - A checkpoint runs only while a second connection of ours holds the write lock, so no commit
- *   can reset the log under it.
- * - Where the write lock is taken, the checkpoint is left to the next commit.
+ * - Our connections never checkpoint automatically, nor when they are closed.
+ * - A checkpoint runs only while our second connection holds the write lock, so no commit can reset
+ *   the log meanwhile.
+ * - If the write lock is taken, the checkpoint is left to the next commit.
  */
 #include "base/sqlite_file.h"
 
@@ -17,9 +17,9 @@
 #include <string.h>
 #include <time.h>
 
-#define CACHE_KIB 1000 /* a batch fits; more made nothing quicker, only the process larger */
+#define CACHE_KIB 1000 /* a batch fits; more made the process larger, but nothing faster */
 
-/* The wal hook's own; freed when the connection closes. */
+/* The state of the WAL hook; freed when the connection closes. */
 struct checkpoints {
 	int pages;     /* the threshold */
 	int attempted; /* length of the log at the last attempt, so that a reader who pins the log
@@ -54,7 +54,8 @@ static const struct failure failures[] = {
 	  "the folder must exist, and this user must be allowed to write the file and the folder" },
 	{ SQLITE_PERM, SEMEL_OUTAGE, "this user must be allowed to read and write the file" },
 	{ SQLITE_CORRUPT, SEMEL_OUTAGE,
-	  "the file is damaged: stop all that uses it, run PRAGMA integrity_check, restore a "
+	  "the file is damaged: stop every process that uses it, run PRAGMA integrity_check, "
+	  "restore a "
 	  "backup" },
 	{ SQLITE_IOERR, SEMEL_OUTAGE, "the disk reports errors: see the system's log" },
 	{ SQLITE_PROTOCOL, SEMEL_OUTAGE, "too many processes use the file at once; try again" },
@@ -66,7 +67,7 @@ static const struct failure no_descriptor = {
 	SQLITE_CANTOPEN, SEMEL_OUTAGE, "no more files can be opened: raise the limit (ulimit -n)"
 };
 
-/* Empty for a database in memory, and for a file that could not be opened. */
+/* The path; empty for a database in memory, and for a file that could not be opened. */
 static const char *file_of(sqlite3 *db)
 {
 	const char *file = sqlite3_db_filename(db, "main");
@@ -126,9 +127,8 @@ semel_status semel_sqlite_error(sqlite3 *db, int code, const char *what, semel_e
 			       sqlite3_errmsg(db), failure->advice);
 }
 
-/* SQLite goes on with a file that has no name any more, and no other process would see what it
- * writes.
- */
+/* SQLite keeps using a file whose name was removed or taken over by another file, and no other
+ * process would see what it writes. */
 semel_status semel_sqlite_check_moved(sqlite3 *db, semel_error *error)
 {
 	int moved = 0;
@@ -142,7 +142,7 @@ semel_status semel_sqlite_check_moved(sqlite3 *db, semel_error *error)
 
 /* ---- checkpoints ---------------------------------------------------------------------------- */
 
-/* True: it was done, as far as readers allowed. */
+/* True: the checkpoint ran, as far as readers allowed. */
 static bool checkpoint_locked(sqlite3 *db)
 {
 	const char *path = file_of(db);
@@ -208,7 +208,7 @@ static semel_status error_of_opening(sqlite3 *db, int code, const struct semel_s
 	return status;
 }
 
-/* SQLite's own waiting does not cover the change of the journal mode. */
+/* SQLite's busy timeout does not cover the change of the journal mode. */
 static semel_status switch_to_wal(sqlite3 *db, int64_t timeout_ms, semel_error *error)
 {
 	const struct timespec pause = { .tv_nsec = 5000000 };
@@ -248,7 +248,8 @@ static semel_status configure(sqlite3 *db, const struct semel_sqlite_open *how, 
 			 "PRAGMA foreign_keys=ON; PRAGMA synchronous=FULL; PRAGMA mmap_size=0; "
 			 "PRAGMA cache_size=-%d; PRAGMA schema_version",
 			 CACHE_KIB);
-	/* The last one reads the file: what is not a database is found here, not later. */
+	/* The last pragma reads the file: a file that is not a database is detected here, not
+	 * later. */
 	int code = sqlite3_exec(db, settings, NULL, NULL, NULL);
 	if (code == SQLITE_OK)
 		return SEMEL_OK;
@@ -261,7 +262,7 @@ semel_status semel_sqlite_open(const struct semel_sqlite_open *how, sqlite3 **db
 	*db_out = NULL;
 	if (how->path == NULL || how->path[0] == '\0')
 		return semel_error_set(error, SEMEL_CONFIG,
-				       "the %s's URL names no file (write one behind the colon)",
+				       "the %s's URL has no file name (write one after the colon)",
 				       how->what);
 	char *path = NULL;
 	bool empty = false;
@@ -269,13 +270,13 @@ semel_status semel_sqlite_open(const struct semel_sqlite_open *how, sqlite3 **db
 	if (status != SEMEL_OK)
 		return status;
 
-	/* The path has no links any more: whatever is put in its place meanwhile is refused. */
+	/* The path has no links: a link that is put in its place meanwhile is refused. */
 	int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE |
 		    SQLITE_OPEN_NOFOLLOW;
 	sqlite3 *db = NULL;
 	int code = sqlite3_open_v2(path, &db, flags, NULL);
 	if (db != NULL)
-		sqlite3_wal_hook(db, NULL, NULL); /* SQLite's own: not for us to free */
+		sqlite3_wal_hook(db, NULL, NULL); /* SQLite's own hook: we must not free its data */
 	if (code != SQLITE_OK) {
 		status = error_of_opening(db, code, how, error);
 		goto close_db;
@@ -338,7 +339,7 @@ struct semel_text semel_sqlite_text(sqlite3_stmt *statement, int column, struct 
 	int type = sqlite3_column_type(statement, column);
 	if (type == SQLITE_NULL)
 		return (struct semel_text){ NULL, 0 };
-	/* Only a blob's bytes are taken as they are: a text may be stored in UTF-16. */
+	/* Only a blob is read as raw bytes: a text may be stored in UTF-16. */
 	const void *data = type == SQLITE_BLOB
 				   ? sqlite3_column_blob(statement, column)
 				   : (const void *)sqlite3_column_text(statement, column);

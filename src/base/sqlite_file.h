@@ -3,9 +3,9 @@
  * statements, and the one rule for checkpoints.
  *
  * SQLite before 3.51.3 can corrupt a file in WAL mode when a checkpoint runs while the commit of
- * another connection resets the log. So connections of ours never checkpoint on their own (no
- * automatic one, none on close); semel_sqlite_checkpoint runs with the write lock held on a second
- * connection, so no commit can come in between.
+ * another connection resets the log. So our connections never checkpoint on their own (neither
+ * automatically nor on close); semel_sqlite_checkpoint runs while a second connection holds the
+ * write lock, so no commit can come in between.
  */
 #ifndef SEMEL_BASE_SQLITE_FILE_H
 #define SEMEL_BASE_SQLITE_FILE_H
@@ -23,8 +23,8 @@
 struct semel_sqlite_open {
 	const char *path;
 	const char *what;        /* for messages: "store", "broker" */
-	bool create;             /* make the file, in WAL mode, when it is missing */
-	mode_t mode;             /* of a file that is made; 0: its owner alone */
+	bool create;             /* create the file, in WAL mode, when it is missing */
+	mode_t mode;             /* of a file that is created; 0: only for its owner */
 	int checkpoint_pages;    /* checkpoint when the log has this many pages after a commit */
 	int64_t busy_timeout_ms; /* how long to wait for another connection's lock */
 };
@@ -39,7 +39,7 @@ void semel_sqlite_close(sqlite3 *db);
  */
 semel_status semel_sqlite_error(sqlite3 *db, int code, const char *what, semel_error *error);
 
-/* OUTAGE: another file, or none, has the name under which this one was opened. Cheap. */
+/* OUTAGE if the path under which the file was opened now names another file, or none. Cheap. */
 semel_status semel_sqlite_check_moved(sqlite3 *db, semel_error *error);
 
 /* Runs statements without results. */

@@ -3,9 +3,9 @@
 #ifndef SEMEL_BASE_SQLITE_MEMORY_H
 #define SEMEL_BASE_SQLITE_MEMORY_H
 
-/* SQLite takes 20 pages at once for each table that it creates for one statement (every claim has
- * one, for its CHECK): memory that is mapped, zeroed and unmapped for each event. After this call
- * it does not. Before the first database is opened. */
+/* SQLite allocates 20 pages at once for each internal table of a statement (every claim has one,
+ * for its CHECK): memory that is mapped, zeroed and unmapped for each event. This call prevents
+ * that. Call it before the first database is opened. */
 void semel_sqlite_limit_memory(void);
 
 #endif

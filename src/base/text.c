@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Small questions about text. No locale takes part in any answer. */
+/* Small functions on texts. None depends on the locale. */
 #include "base/text.h"
 
 #include <errno.h>
@@ -153,13 +153,13 @@ const char *semel_text_nearest(const char *word, const char *const *candidates, 
 	if (length == 0 || length > NEAREST_WORD_MAX)
 		return NULL;
 	const char *nearest = NULL;
-	size_t nearest_distance = length < 3 ? 2 : 2 + length / 3; /* not reached any more */
+	size_t nearest_distance = length < 3 ? 2 : 2 + length / 3; /* a candidate must be nearer */
 	for (size_t i = 0; i < count; i++) {
 		size_t candidate_length = strlen(candidates[i]);
 		if (candidate_length > NEAREST_WORD_MAX)
 			continue;
 		size_t distance = edit_distance(word, length, candidates[i], candidate_length);
-		/* Every letter replaced is no resemblance. */
+		/* Replacing every letter is no resemblance. */
 		if (distance < nearest_distance && distance < candidate_length) {
 			nearest_distance = distance;
 			nearest = candidates[i];

@@ -14,7 +14,7 @@ enum {
 	ERA_YEARS = 400,
 	ERA_DAYS = 146097,
 	EPOCH_DAY = 719468,  /* 1970-01-01, counted from 0000-03-01 */
-	FIRST_DAY = -719162, /* 0001-01-01, counted from 1970 as all days below */
+	FIRST_DAY = -719162, /* 0001-01-01, counted from 1970 like all days below */
 	END_DAY = 2932897,   /* 10000-01-01 */
 };
 
@@ -55,7 +55,7 @@ static struct date date_of(int64_t day)
 	day += EPOCH_DAY;
 	int64_t era = floor_div(day, ERA_DAYS);
 	int64_t day_of_era = day - era * ERA_DAYS;
-	/* Leap days gone by are taken out, so that every year has 365 days. */
+	/* Subtracts the leap days so far, so that every year has 365 days. */
 	int64_t year = (day_of_era - day_of_era / 1460 + day_of_era / 36524 -
 			day_of_era / (ERA_DAYS - 1)) /
 		       365;
@@ -68,7 +68,7 @@ static struct date date_of(int64_t day)
 	return date;
 }
 
-/* Every event passes here, and printf is slow: digits by hand. */
+/* This runs for every event, and printf is slow, so the digits are written directly. */
 static char *put_digits(char *at, int number, int count)
 {
 	for (int i = count - 1; i >= 0; i--) {
@@ -124,7 +124,7 @@ int64_t semel_time_week_start(int64_t time_ms)
 	return time_ms >= INT64_MIN + since_monday ? time_ms - since_monday : INT64_MIN;
 }
 
-/* Exactly so many digits; the cursor moves past them. */
+/* Reads exactly this many digits; the cursor moves past them. */
 static bool read_digits(const char **cursor, int digits, int *number_out)
 {
 	int number = 0;
@@ -166,8 +166,8 @@ static bool read_date(const char **cursor, struct date *date_out)
 	return date_out->day >= 1 && date_out->day <= last;
 }
 
-/* "12:30:05.25" as milliseconds of the day. A leap second is let through; the caller knows the
- * offset, and so whether there can be one. */
+/* "12:30:05.25" as milliseconds of the day. A leap second is accepted; the caller knows the offset,
+ * and so whether one is possible. */
 static bool read_clock(const char **cursor, int64_t *ms_out, bool *leap_second_out)
 {
 	int hour, minute, second, ms = 0;
@@ -222,7 +222,7 @@ bool semel_time_parse(const char *text, int64_t *time_ms_out)
 	if (!read)
 		return false;
 	time_ms += clock_ms - offset_ms;
-	/* A leap second ends a day in UTC, and is the first second of the next one here. */
+	/* A leap second ends a day in UTC; here it is the first second of the next day. */
 	if (leap_second && floor_rest(time_ms, DAY_MS) >= 1000)
 		return false;
 	*time_ms_out = time_ms;

@@ -9,7 +9,7 @@
 #define SEMEL_TIME_SIZE 32 /* "2026-11-15T12:00:00.000Z" and more */
 #define SEMEL_DATE_SIZE 16 /* "2026-11-09" */
 
-/* The years 1 to 9999: what every store can keep, and what sorts as text. */
+/* The years 1 to 9999: times that every store can keep, and that sort as text. */
 bool semel_time_is_in_calendar(int64_t time_ms);
 /* RFC 3339 in UTC with milliseconds. Sorts as text within the calendar. */
 void semel_time_format(int64_t time_ms, char text_out[SEMEL_TIME_SIZE]);

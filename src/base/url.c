@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* URLs of stores and brokers. They may hold passwords: a message never shows more of one than its
- * scheme and the parameter that is wrong. */
+/* URLs of stores and brokers. They may contain passwords: a message never shows more of a URL than
+ * its scheme and the wrong parameter. */
 #include "base/url.h"
 
 #include "base/error.h"
@@ -25,7 +25,7 @@ static bool is_scheme(const char *text, size_t length)
 	return length > 0;
 }
 
-/* A password with a ? in it would stand behind the path, as parameters. */
+/* If a password contains a ?, the rest of it would be taken for parameters. */
 static semel_status refuse_ambiguous(const char *scheme, semel_error *error)
 {
 	return semel_error_set(
@@ -144,7 +144,8 @@ static bool is_one_of(const char *name, const char *const *known, size_t count)
 	return false;
 }
 
-/* The known ones before it have no secrets that could go on behind an &. */
+/* The name may be shown: the parameters before it are known, and none of them has a secret that
+ * could continue after an &. */
 static semel_status refuse_param(const char *scheme, const char *name, const char *const *known,
 				 size_t count, semel_error *error)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* "scheme:rest?key=value&key=value". The rest is a path for files, and the driver's own business
- * otherwise. */
+/* "scheme:rest?key=value&key=value". The rest is a path for files; otherwise its meaning is up to
+ * the driver. */
 #ifndef SEMEL_BASE_URL_H
 #define SEMEL_BASE_URL_H
 
@@ -33,18 +33,18 @@ struct semel_range {
 /* CONFIG when it is not a number within the range; the fallback when it is absent. */
 semel_status semel_url_param_int(const struct semel_url *url, const char *name,
 				 struct semel_range range, int64_t *value_out, semel_error *error);
-/* CONFIG, naming it and the nearest right one, when a parameter is none of the known. */
+/* CONFIG, naming the parameter and the nearest known one, when a parameter is unknown. */
 semel_status semel_url_check_params(const struct semel_url *url, const char *const *known,
 				    size_t known_count, semel_error *error);
 /* The URL for a message: "***" replaces passwords, parameters that are not known to be public, and
- * what cannot be read for certain. Cut to size, never overrun. False: something was hidden. The one
+ * everything ambiguous. Cut to size, never overrun. False: something was hidden. This is the only
  * function that makes URLs printable. */
 bool semel_url_redact(const char *text, char *out, size_t size);
-/* It is a URL of a known scheme, and some of it is hidden. */
+/* True for a URL of a known scheme of which some part is hidden. */
 bool semel_url_has_secret(const char *text);
-/* A misplaced word, for a message: as it is, unless it may be a URL. */
+/* A misplaced word for a message: unchanged, unless it may be a URL. */
 const char *semel_word_redact(const char *word, char *out, size_t size);
-/* The text repeats a piece of the URL, of four letters or more, that is hidden. */
+/* True if the text repeats a hidden piece of the URL, of four characters or more. */
 bool semel_url_has_leaked(const char *url, const char *text);
 /* False: the URL of a server whose user or password has a reserved character that is not encoded,
  * so that a piece of it would be taken for a host, a port or a path. */

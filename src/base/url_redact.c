@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What of a URL may be in a message, a log or a row.
+/* Which parts of a URL may appear in a message, a log or a row.
  *
  * - Nothing here searches for secrets. Only what is known to be public is copied: a known scheme, a
  *   user, hosts and ports, a path, parameters of a list. "***" replaces everything else.
- * - Where two readings are possible, what either of them calls a secret is hidden: a password ends
- *   at the last @ of the text, wherever that is.
- * - Behind the first thing that is hidden in the parameters nothing is shown: a secret that was not
- *   encoded may go on there.
+ * - If a URL can be read in two ways, everything that is a secret in either of them is hidden: a
+ *   password ends at the last @ of the text, wherever that is.
+ * - After the first hidden parameter nothing is shown: a secret that was not encoded may continue
+ *   there.
  * - Users of http: and https: may be keys, as may long parts of their paths, and all parameters.
  */
 #include "base/url.h"
@@ -36,7 +36,7 @@ static const struct {
 	{ "kafka", KIND_SERVER },      { "http", KIND_WEB },    { "https", KIND_WEB },
 };
 
-/* Parameters of our own schemes and of libpq whose values are no secrets. */
+/* Parameters of our own schemes and of libpq whose values are not secret. */
 static const char *const open_params[] = {
 	"alternate-exchange",
 	"application_name",
@@ -109,7 +109,7 @@ static void hide(struct redaction *redaction)
 
 /* ---- what is public -------------------------------------------------------------------------- */
 
-/* Of these letters, and of percent escapes. */
+/* True if the text consists of these letters and of percent escapes. */
 static bool is_made_of(const char *text, size_t length, const char *letters)
 {
 	static const char hex[] = DIGITS "ABCDEFabcdef";
@@ -213,7 +213,7 @@ static void redact_path(struct redaction *redaction, const char *text, enum kind
 		hide(redaction);
 }
 
-/* user, the rest of what may be a password, and the @ that ends it. */
+/* Writes the user, the password (hidden), and the @ that ends them. */
 static bool redact_user(struct redaction *redaction, const char *text, const char *last,
 			enum kind kind)
 {
@@ -238,7 +238,7 @@ static void redact_server(struct redaction *redaction, const char *text, enum ki
 	const char *last = strrchr(text, '@');
 	const char *ambiguous_from =
 		last ? text + strcspn(text, kind == KIND_WEB ? "/?#" : "?") : NULL;
-	/* Is it a password before the @, or a parameter behind it? */
+	/* Before this @ there is a ?: it may be part of a password, or begin the parameters. */
 	if (last && ambiguous_from < last) {
 		hide(redaction);
 		return;
@@ -255,7 +255,7 @@ static void redact_server(struct redaction *redaction, const char *text, enum ki
 	redact_path(redaction, text + hosts, kind);
 }
 
-/* A path may have an @ in it; an apparent URL of another kind is not one. */
+/* A path may contain an @, but a text that seems to be a URL of another kind is not shown. */
 static void redact_file(struct redaction *redaction, const char *text)
 {
 	size_t length = strcspn(text, "?");
@@ -269,7 +269,7 @@ static void redact_file(struct redaction *redaction, const char *text)
 	redact_params(redaction, text + length, KIND_FILE);
 }
 
-/* A file name, perhaps, to which the scheme is missing. */
+/* True for what may be a file name without its scheme. */
 static bool is_plain(const char *text)
 {
 	for (; *text; text++)
@@ -330,7 +330,7 @@ const char *semel_word_redact(const char *word, char *out, size_t size)
 	return out;
 }
 
-/* Pieces, since a text may have them decoded, or escaped in another way. */
+/* Compares pieces, since the text may contain the rest decoded, or escaped in another way. */
 bool semel_url_has_leaked(const char *url, const char *text)
 {
 	char shown[SHOWN_SIZE];
@@ -346,8 +346,9 @@ bool semel_url_has_leaked(const char *url, const char *text)
 	return false;
 }
 
-/* Users and passwords have no @ / ? in them, as the drivers' libraries read them. Otherwise a piece
- * of one would be taken for a host, a port or a name, and stand in the library's messages. */
+/* True if user and password, as the drivers' libraries read them, contain no @ / ?. Otherwise a
+ * piece of them would be taken for a host, a port or a name, and appear in the library's
+ * messages. */
 bool semel_url_is_unambiguous(const char *text)
 {
 	size_t length = strcspn(text, ":");

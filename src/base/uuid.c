@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* UUIDv7 (RFC 9562): 48 bits of time, a 12-bit counter, 62 random bits.
  *
- * The counter is reset to a value in its lower half in each millisecond. When it runs over, or when
+ * The counter is reset to a value in its lower half in each millisecond. When it overflows, or when
  * the clock goes back, the id's time runs ahead of the clock, so that ids still grow. */
 #include "base/uuid.h"
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sleeping on an eventfd, file changes (inotify), other descriptors and time.
  *
- * Not the files but their directory is watched: the -wal and -journal files are created and
- * deleted. The eventfd is never read, so that a notification ends every later sleep, too. */
+ * The directory of the files is watched, not the files themselves, because -wal and -journal files
+ * are created and deleted. The eventfd is never read, so that a notification also ends every later
+ * sleep. */
 #include "base/wake.h"
 
 #include "base/error.h"
@@ -29,13 +30,13 @@ struct semel_wake {
 	nfds_t polled_count;
 	struct watched_file files[FILES_MAX];
 	size_t file_count;
-	size_t retry; /* after a write to a file; RETRIES: none remains */
+	size_t retry; /* the next short sleep after a write; RETRIES: none remains */
 	const struct semel_env *env;
 	atomic_bool notified;
 };
 
-/* A write to a file is noticed before its commit is visible: the writer syncs it first. So a sleep
- * that a file has ended, perhaps too early, is followed by a few shorter ones. */
+/* A write is noticed before its commit is visible, because the writer syncs the file first. So a
+ * sleep that a write has ended, perhaps too early, is followed by a few shorter ones. */
 static const int64_t retries_ms[] = { 2, 8, 30, 100 };
 
 #define RETRIES (sizeof(retries_ms) / sizeof(retries_ms[0]))
@@ -55,7 +56,8 @@ semel_status semel_wake_new(struct semel_wake **wake_out, semel_error *error)
 				       strerror(errno));
 	}
 	wake->polled[AT_EVENT] = (struct pollfd){ .fd = event_fd, .events = POLLIN };
-	wake->polled[AT_FILES] = (struct pollfd){ .fd = -1, .events = POLLIN }; /* passed over */
+	wake->polled[AT_FILES] = (struct pollfd){ .fd = -1, .events = POLLIN }; /* poll ignores
+										 * it */
 	wake->polled_count = AT_OTHERS;
 	wake->retry = RETRIES;
 	wake->env = semel_env_system();
@@ -149,7 +151,7 @@ static bool is_of_interest(const struct semel_wake *wake, const struct inotify_e
 	return false;
 }
 
-/* Empties the queue: many writes are one reason to wake. */
+/* Empties the queue: many writes cause one wakeup. */
 static bool drain_files(struct semel_wake *wake)
 {
 	_Alignas(struct inotify_event) char bytes[4096];

@@ -16,17 +16,16 @@
 struct semel_wake;
 
 semel_status semel_wake_new(struct semel_wake **wake_out, semel_error *error);
-/* Sleeps in this environment instead of the machine's; it outlives the wake. */
+/* Sleeps in this environment instead of the machine's. It must outlive the wake. */
 void semel_wake_set_env(struct semel_wake *wake, const struct semel_env *env);
-/* Watches a database file with its -wal and -journal. Where the system has no inotify left, the
- * caller's polling interval is all that remains; that is no error. Repeating it does no harm. */
+/* Watches a database file with its -wal and -journal. If the system has no inotify instance left,
+ * only the caller's polling interval remains; that is not an error. May be repeated. */
 void semel_wake_watch_database(struct semel_wake *wake, const char *database_path);
 /* Also wakes when this descriptor is readable. */
 void semel_wake_watch_fd(struct semel_wake *wake, int fd);
-/* Of a descriptor that is watched: wakes when it can be written to as well, as long as that is
- * awaited. */
+/* For a watched descriptor: while `awaited` is true, also wakes when it is writable. */
 void semel_wake_watch_writable(struct semel_wake *wake, int fd, bool awaited);
-/* Before it is closed. */
+/* Call it before the descriptor is closed. */
 void semel_wake_unwatch_fd(struct semel_wake *wake, int fd);
 /* True: something may have happened; false: wait_ms have passed. */
 bool semel_wake_sleep(struct semel_wake *wake, int64_t wait_ms);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One mutex covers the queue, the completed jobs and the stop: a job takes far longer than the
- * mutex is ever held. A worker leaves its loop only after it saw the stop, and the stop is set in
- * the same critical section in which every worker is interrupted; so a state that is being closed
- * is never interrupted. */
+/* One mutex protects the queue, the completed jobs and the stop flag: a job takes far longer than
+ * the mutex is ever held. A worker leaves its loop only after it has read the stop flag, which is
+ * set in the same critical section in which every worker is interrupted; so a state that is being
+ * closed is never interrupted. */
 #include "base/worker_pool.h"
 
 #include "base/error.h"
@@ -20,19 +20,19 @@ struct job_list {
 
 struct worker {
 	struct semel_worker_pool *pool;
-	void *state; /* its thread's, once that runs */
+	void *state; /* used only by its thread, once that runs */
 	pthread_t thread;
 };
 
 struct semel_worker_pool {
 	struct semel_worker_pool_options options;
 	int completed_fd;       /* -1: completed jobs are not collected */
-	pthread_mutex_t mutex;  /* of what follows */
+	pthread_mutex_t mutex;  /* protects what follows */
 	pthread_cond_t changed; /* a job was queued, or the pool is stopped */
 	struct job_list queued, completed;
 	uint32_t queued_count;
 	bool stopped;
-	uint32_t worker_count; /* whose threads run */
+	uint32_t worker_count; /* workers whose threads run */
 	struct worker workers[];
 };
 

@@ -34,10 +34,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SPANS_WAIT_MS      2000 /* for a collector, at exit */
+#define SPANS_WAIT_MS      2000 /* how long to wait for a collector at exit */
 #define THREAD_STACK_BYTES ((size_t)8 * 1024 * 1024)
 
-/* If stderr were closed, a database could be opened on its number, and messages written into it. */
+/* If stderr were closed, a database file could get its descriptor, and messages would be written
+ * into it. */
 static void open_missing_descriptors(void)
 {
 	int fd = open("/dev/null", O_RDWR);
@@ -110,14 +111,15 @@ static semel_status run(int argc, char **argv, semel_error *error)
 	return status;
 }
 
-/* After an earlier failure errno no longer has the reason. */
+/* Has the reader of stdout closed it? If an earlier write failed, errno no longer has the reason.
+ */
 static bool is_reader_gone(void)
 {
 	struct pollfd out = { .fd = STDOUT_FILENO, .events = POLLOUT };
 	return poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
 }
 
-/* A reader that has closed our stdout is no error; a full disk is one. */
+/* It is not an error if the reader has closed our stdout; a full disk is one. */
 static semel_status finish_output(semel_status status, semel_error *error)
 {
 	errno = 0;
@@ -127,10 +129,10 @@ static semel_status finish_output(semel_status status, semel_error *error)
 	return semel_error_set(error,
 			       errno == ENOSPC || errno == 0 ? SEMEL_STORAGE_FULL : SEMEL_OUTAGE,
 			       "cannot write to standard output: %s",
-			       errno ? strerror(errno) : "a part of it is lost");
+			       errno ? strerror(errno) : "part of the output was lost");
 }
 
-/* One line, whatever control characters the text has. */
+/* Prints one line, whatever control characters the text has. */
 static void print_error(const semel_error *error, semel_status status)
 {
 	char line[SEMEL_ERROR_TEXT_MAX];
@@ -145,7 +147,7 @@ static void print_error(const semel_error *error, semel_status status)
 	semel_buffer_free(&visible);
 }
 
-/* What a large batch took is returned to the system at once. */
+/* Makes the allocator return the memory of a large batch to the system at once. */
 static void limit_memory(void)
 {
 	mallopt(M_MMAP_THRESHOLD, 64 * 1024);
@@ -153,8 +155,8 @@ static void limit_memory(void)
 	semel_sqlite_limit_memory();
 }
 
-/* librabbitmq reads headers of tables in tables by recursion, and a frame of them wants 3 MiB.
- * Where stacks are unlimited, threads would get 2. */
+/* librabbitmq parses nested tables in headers by recursion, and one frame can need 3 MiB of stack.
+ * Where the stack size is unlimited, a thread would get only 2 MiB. */
 static void enlarge_stacks(void)
 {
 	pthread_attr_t attributes;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* After the commit: delayed copies first, then the acks, then counts and logs.
  *
- * - The delayed copy of an item that failed for now is confirmed by the broker before the original
- *   is acked. A crash between any two steps repeats one and loses nothing.
- * - An item whose copy the broker will never take becomes a dead letter.
+ * - When an item is to be retried, the broker confirms its delayed copy before the original is
+ *   acked. A crash between any two steps repeats a step and loses nothing.
+ * - An item whose copy the broker will never accept becomes a dead letter.
  */
 #include "base/error.h"
 #include "consume/consumer.h"
@@ -34,14 +34,14 @@ static semel_status send_copy(struct semel_consumer *consumer, const struct seme
 	return semel_failpoint(SEMEL_FP_CONSUME_AFTER_REQUEUE, error);
 }
 
-/* The broker will never take its copy (headers that have grown beyond a frame): it cannot be tried
- * again later. */
+/* The broker will never accept the item's copy (its headers have grown beyond a frame), so the item
+ * cannot be retried later: it becomes a dead letter. */
 static semel_status give_up_copy(struct semel_consumer *consumer, struct semel_item *item,
 				 semel_error *error)
 {
 	item->reason = semel_arena_printf(consumer->arena, "%s (and it cannot be requeued: %s)",
 					  item->reason ? item->reason : "failed", error->text);
-	/* Its first transaction has made it the head. */
+	/* The first transaction made the item the head of its key. */
 	item->head = item->head || semel_item_can_hold_in_retry(consumer, item);
 	return semel_settle_dead_alone(consumer, item, error);
 }
@@ -57,9 +57,9 @@ static semel_status send_copy_or_give_up(struct semel_consumer *consumer, struct
 	return status;
 }
 
-/* Where the broker has a queue for dead letters. The dead letter is in the store, so a broker that
- * does not take the copy is no reason to stop; only if it is unreachable the event is not acked
- * either. */
+/* Sends a copy where the broker has a queue for dead letters. The dead letter itself is in the
+ * store, so a broker that refuses the copy does not stop the consumer; only when the broker is
+ * unreachable, the event is not acked either. */
 static semel_status publish_dead_letter(struct semel_consumer *consumer,
 					const struct semel_item *item, semel_error *error)
 {
@@ -87,8 +87,8 @@ static semel_status publish_dead_letter(struct semel_consumer *consumer,
 	return SEMEL_OK;
 }
 
-/* A broker that takes nothing for now: the original stays where it is, and comes again. Its attempt
- * is counted already, in its hold. */
+/* The broker accepts nothing for now: the original stays at the broker and is delivered again. Its
+ * attempt is already counted, in its hold. */
 static bool defer_if_blocked(struct semel_consumer *consumer, struct semel_item *item,
 			     semel_status status)
 {
@@ -170,7 +170,7 @@ static void count(struct semel_consumer *consumer, const struct semel_item *item
 	semel_consumer_counters_settled(consumer, item);
 }
 
-/* An admitted item is with a worker: it comes here again when its handler has ended. */
+/* An admitted item is with a worker; it is reported when its handler has ended. */
 static void report(struct semel_consumer *consumer, const struct semel_item *item)
 {
 	bool settled = semel_item_is_settled(item);

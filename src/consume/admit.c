@@ -2,26 +2,28 @@
 /* May this delivery run now, and is it ours to run?
  *
  * - A dead letter decides first: a copy of an event that awaits an operator's decision, or was
- *   discarded, is superseded; one whose run an operator has authorised goes on, whatever its own
+ *   discarded, is superseded; a copy whose run an operator has authorised may run, whatever its own
  *   replay number.
  * - Then the order of its key decides, then the claim.
  * - A duplicate is skipped only when the claim proves that the event was processed.
- * - Claimed and not finished: its owner is running it (the copy is deferred) or died. A dead
- *   owner's claim is taken over when the claim is to commit with the effect, and is in doubt when
- *   it is separate.
- * - A broken event waits for its turn like any other, and becomes a dead letter then.
- * - A deferred item defers the later ones of its key in the same batch.
+ * - When a claim is not finished, its owner is running the event (the copy is deferred) or has
+ *   died. A dead owner's claim is taken over if the claim commits with the effect; if the claim is
+ *   separate, the event is in doubt.
+ * - A broken event waits for its turn like any other event, and becomes a dead letter then.
+ * - A deferred item defers the later items of its key in the same batch.
  *
  * The order:
- * - An event behind a held one of its key is parked, in the transaction that saw it.
- * - The head of a hold passes: it is what the others wait for. A copy of it that is older than the
+ * - An event that comes after a held event of its key is parked, in the transaction that read the
+ *   hold.
+ * - The head of a hold may run: the others wait for it. A copy of the head that is older than the
  *   hold (its consumer died between scheduling the retry and the ack) does not run; it is sent back
  *   for the rest of the delay.
  * - In strict order an event whose predecessor is not settled is parked behind a gap, for a bounded
  *   time.
- * - What total order holds is stored under the key of its topic, everything else under that of its
- *   aggregate. A consumer that reads holds of one kind of key only would let events pass those held
- *   under the other. So after a change of the order it does not start before those are gone.
+ * - In total order a hold is stored under the key of its topic, otherwise under that of its
+ *   aggregate. A consumer reads holds of one kind of key only, and would let events pass that are
+ *   held under the other kind. So after a change of the order it does not start until the holds of
+ *   the other kind are gone.
  */
 #include "base/error.h"
 #include "consume/claims.h"
@@ -34,7 +36,7 @@
 
 /* ---- the order of its key -------------------------------------------------------------------- */
 
-/* The head itself: is this copy the one that its hold is waiting for? */
+/* Is this copy of the head the one that its hold waits for? */
 static void admit_head(struct semel_consumer *consumer, struct semel_item *item,
 		       const struct semel_hold *hold)
 {
@@ -55,7 +57,7 @@ static semel_status park(struct semel_consumer *consumer, struct semel_item *ite
 	return semel_item_park(consumer, item, behind, error);
 }
 
-/* Settled, or about to be in this transaction. */
+/* The predecessor is settled, or will be settled by this transaction. */
 static semel_status is_predecessor_settled(struct semel_consumer *consumer,
 					   const struct semel_item *items, uint32_t at,
 					   bool *settled_out, semel_error *error)
@@ -94,8 +96,8 @@ static semel_status wait_for_predecessor(struct semel_consumer *consumer, struct
 	return park(consumer, item, gap.head_id, error);
 }
 
-/* The item stays UNDECIDED (it may run), or is deferred, parked or sent back. hold: of its key, as
- * just read. */
+/* The item stays UNDECIDED (it may run), or is deferred, parked or sent back. hold: the hold of its
+ * key, as just read. */
 static semel_status apply_order(struct semel_consumer *consumer, struct semel_item *items,
 				uint32_t at, const struct semel_hold *hold, semel_error *error)
 {
@@ -113,7 +115,7 @@ static semel_status apply_order(struct semel_consumer *consumer, struct semel_it
 		return SEMEL_OK;
 	}
 	if (hold->state == SEMEL_HOLD_NONE || hold->state == SEMEL_HOLD_GAP) {
-		item->head = hold->state == SEMEL_HOLD_GAP; /* done, it releases the others */
+		item->head = hold->state == SEMEL_HOLD_GAP; /* once done, it releases the others */
 		return settled ? SEMEL_OK : wait_for_predecessor(consumer, item, hold, error);
 	}
 	if (consumer->config.options.order == SEMEL_ORDER_TOTAL) {
@@ -135,17 +137,16 @@ semel_status semel_order_check_mode(struct semel_consumer *consumer, semel_error
 		return status;
 	return semel_error_set(
 		error, SEMEL_CONFIG,
-		"%s still holds %s from consuming with another order (consume with --order %s "
-		"until a drain ends, replay or discard what semel dlq list --scope %s shows, then "
-		"change "
-		"the order)",
+		"scope %s still has holds on %s from its earlier order (consume with --order %s "
+		"until a drain ends, replay or discard what semel dlq "
+		"list --scope %s shows, then change the order)",
 		scope, total ? "single aggregates" : "a whole topic", total ? "aggregate" : "total",
 		scope);
 }
 
-/* ---- what the store has about it ------------------------------------------------------------- */
+/* ---- states in the store --------------------------------------------------------------------- */
 
-/* Holds and dead letters of the items, in one statement. */
+/* Reads the holds and dead letters of the items, in one statement. */
 static semel_status read_states(struct semel_consumer *consumer, const struct semel_item *items,
 				uint32_t count, struct semel_state_batch *batch, semel_error *error)
 {
@@ -205,7 +206,7 @@ static semel_status check_still_parked(struct semel_consumer *consumer, struct s
 	return status;
 }
 
-/* A broken event waits its turn too, and never replaces the head. */
+/* A broken event also waits its turn, and never replaces the head. */
 static semel_status settle_broken(struct semel_consumer *consumer, struct semel_item *item,
 				  struct semel_arena *arena, semel_error *error)
 {
@@ -217,7 +218,7 @@ static semel_status settle_broken(struct semel_consumer *consumer, struct semel_
 struct state_check {
 	struct semel_state_batch batch;
 	bool needed;  /* the scope has holds or dead letters, or the order is strict */
-	bool changed; /* an item of the batch has put a hold: the rest are read one by one */
+	bool changed; /* an item of the batch has written a hold: the rest are read one by one */
 };
 
 static semel_status check_item(struct semel_consumer *consumer, struct semel_item *items,
@@ -318,12 +319,12 @@ static semel_status apply_claimed(struct semel_consumer *consumer, struct semel_
 				  const struct semel_claim_result *found, struct semel_arena *arena,
 				  semel_error *error)
 {
-	/* A claim in a key conflict is decided with the event that it belongs to. */
+	/* In a key conflict the claim is another event's, and is decided with that event. */
 	if (found->key_conflict || !is_abandoned(consumer, item, found)) {
 		semel_item_move(item, SEMEL_ITEM_DEFERRED);
 		return SEMEL_OK;
 	}
-	/* At most once leaves none unfinished: it was made under another guarantee. */
+	/* At most once leaves no unfinished claims: this one was made under another guarantee. */
 	if (!semel_consumer_is_at_most_once(consumer))
 		return take_over(consumer, item, found, arena, error);
 	item->in_doubt = true;
@@ -374,7 +375,7 @@ static semel_status claim_undecided(struct semel_consumer *consumer, struct seme
 		if (!deferred || items[i].state != SEMEL_ITEM_ADMITTED ||
 		    !semel_item_is_behind_deferred(items, i))
 			continue;
-		/* Claimed, but a sibling before it was deferred. */
+		/* Claimed, but an earlier item of its key was deferred. */
 		semel_item_move(&items[i], SEMEL_ITEM_DEFERRED);
 		status = semel_claims_forget(consumer, &items[i], error);
 		if (status != SEMEL_OK)
@@ -385,7 +386,8 @@ static semel_status claim_undecided(struct semel_consumer *consumer, struct seme
 
 /* ---- all together ---------------------------------------------------------------------------- */
 
-/* Without claims: what nothing else decided may run, but not behind a deferred sibling. */
+/* Without claims: every item that is still undecided may run, unless an earlier item of its key was
+ * deferred. */
 static void admit_undecided(struct semel_item *items, uint32_t count)
 {
 	bool deferred = semel_items_have_deferred(items, count);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A batch is one transaction: claims, effects, commit; the acks go out only after it. If any effect
- * fails, nothing of it happened: the batch is run again, each item behind a savepoint, so that only
- * the failed one rolls back and meets its retry policy. What is to be run again at once waits for
- * the next pass, and so do its siblings behind it.
+/* A batch is one transaction: claims, effects, commit; the acks are sent only after it. If an
+ * effect fails, the transaction is rolled back and the batch runs again, with a savepoint for each
+ * item, so that only the failed item rolls back and its retry policy applies. An item that is to
+ * run again at once waits for the next pass, and so do the later items of its key.
  */
 #include "consume/batch.h"
 
@@ -37,7 +37,7 @@ void semel_batch_report_to_breaker(struct semel_consumer *consumer, const struct
 			     semel_steady_ms(consumer->env), semel_random(consumer->env));
 }
 
-/* A store may answer for an effect later, when it is asked for something else. */
+/* A store may report a refused effect later, from another call. */
 bool semel_batch_is_verdict(semel_status status)
 {
 	return status == SEMEL_HANDLER_REJECT || status == SEMEL_HANDLER_RETRY;
@@ -61,7 +61,7 @@ static semel_status admit_all(struct semel_consumer *consumer, struct semel_item
 	return semel_consumer_begin(consumer, error);
 }
 
-/* *effect_failed_out: an effect failed; its error is of no interest yet. */
+/* *effect_failed_out: an effect failed; its error is not used, because the batch runs again. */
 static semel_status run_admitted(struct semel_consumer *consumer, struct semel_item *items,
 				 uint32_t count, bool *effect_failed_out, semel_error *error)
 {
@@ -190,14 +190,14 @@ bool semel_batch_has_ended_transaction(struct semel_consumer *consumer, struct s
 {
 	const struct semel_store_driver *driver = driver_of(consumer);
 
-	if (semel_status_class(item->status) == SEMEL_CLASS_OUTAGE || /* it went with the store */
+	if (semel_status_class(item->status) == SEMEL_CLASS_OUTAGE || /* lost with the store */
 	    driver->in_transaction(driver->tx(consumer->store)))
 		return false;
 	item->ended_transaction = true;
 	item->status = SEMEL_HANDLER_REJECT;
 	item->reason = semel_arena_printf(
 		consumer->arena, "the handler ended the transaction that it runs in: %s",
-		handler_error->text[0] ? handler_error->text : "it must not commit");
+		handler_error->text[0] ? handler_error->text : "it must not commit or roll back");
 	return true;
 }
 
@@ -238,7 +238,7 @@ static semel_status settle_skipped_run(struct semel_consumer *consumer, struct s
 	return semel_settle_failed(consumer, item, 0, consumer->arena, error);
 }
 
-/* The claim is made behind the savepoint too: a failed effect leaves none. */
+/* The claim is made after the savepoint, so a failed effect leaves no claim. */
 static semel_status run_one(struct semel_consumer *consumer, struct semel_item *item,
 			    semel_error *error)
 {
@@ -279,8 +279,8 @@ semel_status semel_batch_run_one(struct semel_consumer *consumer, struct semel_i
 
 /* ---- passes ---------------------------------------------------------------------------------- */
 
-/* Nothing of the pass happened: every item is as it was before, but the one that has ended the
- * transaction is known. */
+/* The pass was rolled back: every item is as it was before the pass, except that an item that ended
+ * the transaction keeps that result. */
 static void restore_items(struct semel_item *items, const struct semel_item *before, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++) {
@@ -319,8 +319,8 @@ roll_back:
 	return status;
 }
 
-/* *alone_out: the store has refused to commit what they did together, and nothing of it happened;
- * of a single one its refusal is known now. */
+/* *alone_out: the store refused to commit what the items did together, and the pass was rolled
+ * back. If there is only one item, the refusal is recorded as the result of its run. */
 static semel_status run_pass(struct semel_consumer *consumer, struct semel_item *items,
 			     uint32_t count, bool *alone_out, semel_error *error)
 {
@@ -338,7 +338,7 @@ static semel_status run_pass(struct semel_consumer *consumer, struct semel_item 
 	return SEMEL_OK;
 }
 
-/* In a transaction of its own. */
+/* Runs the item in a transaction of its own. */
 static semel_status run_alone(struct semel_consumer *consumer, struct semel_item *item,
 			      semel_error *error)
 {
@@ -360,7 +360,7 @@ static semel_status run_alone(struct semel_consumer *consumer, struct semel_item
 	return semel_acknowledge_all(consumer, item, 1, error);
 }
 
-/* How many are to be run again; *delay_ms_out: when. */
+/* How many items are to run again; *delay_ms_out: after which delay. */
 static uint32_t count_undecided(const struct semel_item *items, uint32_t count,
 				int64_t *delay_ms_out)
 {
@@ -377,7 +377,8 @@ static uint32_t count_undecided(const struct semel_item *items, uint32_t count,
 	return undecided;
 }
 
-/* Settled in an earlier pass: not again. Deferred items stay, and defer their siblings. */
+/* Removes the items that an earlier pass settled. Deferred items stay, and defer the later items of
+ * their key. */
 static void drop_settled(struct semel_item *items, uint32_t *count)
 {
 	uint32_t remaining = 0;
@@ -398,7 +399,7 @@ static semel_status run_with_savepoints(struct semel_consumer *consumer, struct 
 		if (delay_ms > 0)
 			semel_wake_sleep(consumer->wake, delay_ms);
 		if (semel_wake_is_notified(consumer->wake))
-			return SEMEL_OK; /* not acked: they come again */
+			return SEMEL_OK; /* not acked: they are redelivered */
 		semel_status status =
 			alone ? semel_batch_run_in_order(consumer, items, count, run_alone, error)
 			      : run_pass(consumer, items, count, &alone, error);
@@ -426,8 +427,8 @@ static void reset_items(struct semel_item *items, uint32_t count)
 	}
 }
 
-/* A broken event becomes a dead letter, which holds its siblings: each must be checked after the
- * one before it. */
+/* A broken event becomes a dead letter, which holds the later events of its key: each item must be
+ * checked after the one before it. */
 static bool any_broken(const struct semel_item *items, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A circuit breaker per subscription. Pure: time and chance come in.
+/* A circuit breaker per subscription. Pure: time and chance are parameters.
  *
- * - Closed: deliveries are fetched freely. An outage opens it at once; so do many failures in a row
- *   without a success between them, which suggest that a dependency is down.
- * - Open: nothing is fetched until the pause is over; the pause doubles while it keeps failing.
+ * - Closed: deliveries are fetched freely. An outage opens it at once; so do many failures without
+ *   a success between them, which suggest that a dependency is down.
+ * - Open: nothing is fetched until the pause is over; the pause doubles while runs keep failing.
  * - Half open: one delivery is let through as a probe; its success closes the breaker.
  */
 #ifndef SEMEL_CONSUME_BREAKER_H
@@ -24,7 +24,7 @@ struct semel_breaker {
 	uint32_t failures;     /* in a row */
 	uint32_t openings;     /* in a row */
 	int64_t open_until_ms; /* steady */
-	char reason[256];      /* why it was opened last; empty: it is closed */
+	char reason[256];      /* why it was last opened; empty: it is closed */
 };
 
 /* Deliveries that may be fetched now: all of wanted, one, or none. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* - A call goes on while the store or the broker is unreachable, and its outcome waits until it
- *   can be committed.
- * - Its claims are renewed meanwhile, so that no other consumer takes them over.
+/* - A call continues while the store or the broker is unreachable; its outcome waits until it can
+ *   be committed.
+ * - Meanwhile its claim is renewed, so that no other consumer takes it over.
  */
 #include "consume/calls.h"
 
@@ -15,7 +15,7 @@
 
 /* ---- ended calls ----------------------------------------------------------------------------- */
 
-/* What the outcome says about the dependency; once for each call. */
+/* Reports once per call what the outcome says about the dependency. */
 static void report_outcome(struct semel_consumer *consumer, struct semel_calls *calls,
 			   struct semel_task *task)
 {
@@ -61,7 +61,7 @@ bool semel_calls_has_timed_out(const struct semel_calls *calls, const struct sem
 
 /* ---- settling -------------------------------------------------------------------------------- */
 
-/* A call without an answer, where one run is all that is allowed: it is in doubt. */
+/* A call without an answer is in doubt if only one run is allowed. */
 static void note_doubt(const struct semel_consumer *consumer, struct semel_task *task)
 {
 	const struct semel_outcome *outcome = &task->call.outcome;
@@ -88,7 +88,7 @@ semel_status semel_calls_settle_failed(struct semel_consumer *consumer, struct s
 
 	if (status != SEMEL_OK)
 		return status;
-	/* To be run again here: forget the claim; the next call makes another one. */
+	/* The item will run again here: forget its claim; the next call makes a new one. */
 	if (semel_consumer_has_claims(consumer) && !semel_item_is_settled(item)) {
 		status = semel_claims_forget(consumer, item, error);
 		if (status != SEMEL_OK)
@@ -101,8 +101,9 @@ semel_status semel_calls_settle_failed(struct semel_consumer *consumer, struct s
 	return SEMEL_OK;
 }
 
-/* Another consumer has taken it over, and its outcome counts. A delivery is redelivered, and its
- * claim then shows the outcome; a follower is in the store. */
+/* Another consumer has taken the event over, and the outcome of that consumer counts. A delivery is
+ * redelivered, and its claim then shows the outcome; a follower stays in the store until it is
+ * settled. */
 static void leave_to_other_consumer(const struct semel_consumer *consumer, struct semel_task *task)
 {
 	struct semel_item *item = &task->item;

@@ -23,8 +23,8 @@ static uint32_t collect_undecided(const struct semel_consumer *consumer, struct 
 		if (items[i].claim.status == SEMEL_INBOX_CLAIMED)
 			items[i].claim.lease_until_ms = lease_until_ms;
 		claims_out[undecided] = items[i].claim;
-		/* At most once: distinguishes it from the claim of another owner when it is
-		 * released. */
+		/* At most once: the owner distinguishes this claim from another consumer's when it
+		 * is released. */
 		if (!semel_consumer_is_same_tx(consumer))
 			claims_out[undecided].owner = consumer->owner;
 		undecided++;
@@ -125,8 +125,8 @@ semel_status semel_claims_forget(struct semel_consumer *consumer, const struct s
 	return consumer->guard->driver->forget(consumer->guard, &item->claim, error);
 }
 
-/* A claim that counts as processed is made unfinished first: only such a one is forgotten for its
- * owner alone. */
+/* A claim that counts as processed is made unfinished first, because forget removes only an
+ * unfinished claim on behalf of its owner. */
 semel_status semel_claims_release(struct semel_consumer *consumer,
 				  const struct semel_inbox_claim *claim, semel_error *error)
 {

@@ -9,46 +9,49 @@
 struct semel_consumer;
 struct semel_item;
 
-/* One claim for each item that is undecided; results in their order, in the arena. NULL results:
- * there are no such items. */
+/* Makes one claim for each undecided item; the results are in the order of the items, in the arena.
+ * NULL results: no item is undecided. */
 semel_status semel_claims_new(struct semel_consumer *consumer, struct semel_item *items,
 			      uint32_t count, struct semel_arena *arena,
 			      struct semel_claim_result **results_out, semel_error *error);
-/* The item's claim replaces the one that was found. *taken_out false: it has changed meanwhile. */
+/* The item's claim replaces the one that was found. *taken_out false: the found claim has changed
+ * meanwhile. */
 semel_status semel_claims_take_over(struct semel_consumer *consumer, const struct semel_item *item,
 				    const struct semel_claim_result *found, bool *taken_out,
 				    semel_error *error);
 /* The item's own claim becomes PROCESSED, or FAILED with an error code. Logs if another consumer
- * has taken it over. */
+ * has taken the claim over. */
 semel_status semel_claims_finish(struct semel_consumer *consumer, const struct semel_item *item,
 				 enum semel_inbox_status to, const char *error_code,
 				 semel_error *error);
 /* The claim of a dead consumer becomes FAILED, so that only a replay can take it. */
 semel_status semel_claims_fail_in_doubt(struct semel_consumer *consumer,
 					const struct semel_item *item, semel_error *error);
-/* The item can be claimed again. */
+/* Removes the item's claim, so that the event can be claimed again. */
 semel_status semel_claims_forget(struct semel_consumer *consumer, const struct semel_item *item,
 				 semel_error *error);
-/* Its handler did not run: a claim of this consumer is removed, whether it was to be finished later
- * or counts as processed already (at most once). */
+/* The item's handler did not run: removes this consumer's claim, whether it is unfinished or counts
+ * as processed already (at most once). */
 semel_status semel_claims_release(struct semel_consumer *consumer,
 				  const struct semel_inbox_claim *claim, semel_error *error);
 /* Was the event settled in this scope? For strict order. */
 semel_status semel_claims_is_settled(struct semel_consumer *consumer, struct semel_text event_id,
 				     bool *settled_out, semel_error *error);
 
-/* Is the item still this consumer's? Asked in the transaction that runs or settles it: a consumer
- * that was stopped for long has lost its claims and its partitions, and does not know it.
- * - A claim that is not finished has an owner. Checking it also renews its lease.
- * - A follower that is not parked any more was settled by another consumer.
- * - Without claims, a key that is held for another event shows that others have gone on. */
+/* Does the item still belong to this consumer? Checked in the transaction that runs or settles it:
+ * a consumer that was suspended for a long time has lost its claims and partitions without
+ * noticing.
+ * - An unfinished claim has an owner. Checking it also renews its lease.
+ * - A follower that is no longer parked was settled by another consumer.
+ * - Without claims, a key that is held for another event shows that other consumers have
+ * continued. */
 semel_status semel_claims_check_owned(struct semel_consumer *consumer,
 				      const struct semel_item *item, struct semel_arena *arena,
 				      bool *owned_out, semel_error *error);
 
-/* Longer leases for all unfinished claims of this consumer. */
+/* Extends the leases of all unfinished claims of this consumer. */
 semel_status semel_claims_renew(struct semel_consumer *consumer, semel_error *error);
-/* No call runs here any more: the leases of unfinished claims end now. */
+/* No call runs here any more: ends the leases of the unfinished claims now. */
 void semel_claims_expire(struct semel_consumer *consumer);
 
 #endif

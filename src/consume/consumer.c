@@ -84,7 +84,7 @@ static void free_list(char **list)
 	free(list);
 }
 
-/* NULL-ended; NULL: no memory. */
+/* NULL-terminated; NULL: no memory. */
 static char **copy_list(const char *const *list, size_t length)
 {
 	char **copy = calloc(length + 1, sizeof *copy);
@@ -180,10 +180,10 @@ static semel_status choose_kind(struct semel_consumer *consumer, enum semel_hand
 				semel_error *error)
 {
 	if (consumer->handler.kind != SEMEL_HANDLER_NONE)
-		return semel_error_set(error, SEMEL_INVALID,
-				       "the consumer of %s has a handler already; it can have one "
-				       "only",
-				       semel_text_shown(consumer->config.scope));
+		return semel_error_set(
+			error, SEMEL_INVALID,
+			"the consumer of %s has a handler already; it can have only one",
+			semel_text_shown(consumer->config.scope));
 	consumer->handler.kind = kind;
 	return SEMEL_OK;
 }
@@ -388,8 +388,8 @@ static bool make_parts(struct semel_consumer *consumer, const semel_consumer_opt
 	return consumer->arena && consumer->handler.upcasters && consumer->positions;
 }
 
-/* A broker that was reached once is waited for: one that is about to restart still lets us in, and
- * one that has just restarted does so before it can do everything. */
+/* Once the broker has been reached, waits for it: a broker that is about to restart still accepts
+ * connections, and one that has just restarted accepts them before it can serve every request. */
 static semel_status connect_first(struct semel_consumer *consumer, semel_error *error)
 {
 	int64_t until_ms = semel_steady_ms(consumer->env) + FIRST_CONNECT_MS;

@@ -17,13 +17,14 @@ struct semel_consumer_counters {
 };
 
 void semel_consumer_counters_open(struct semel_consumer_counters *counters, const char *scope);
-/* It is settled, and acknowledged. */
+/* The item is settled and acknowledged. */
 void semel_consumer_counters_settled(struct semel_consumer *consumer,
 				     const struct semel_item *item);
-/* It comes again later and costs no attempt: another consumer runs it, or an outage prevents it. */
+/* The item is delivered again later and costs no attempt: another consumer runs it, or an outage
+ * prevents its run. */
 void semel_consumer_counters_deferred(struct semel_consumer *consumer,
 				      const struct semel_item *item);
-/* Committed, but not acknowledged. */
+/* A transaction was committed, but its deliveries were not acknowledged. */
 void semel_consumer_counters_unacked(struct semel_consumer *consumer);
 /* The spans of a delivery that was settled or deferred, and of its claim. */
 void semel_consumer_write_spans(struct semel_consumer *consumer, const struct semel_item *item);

@@ -7,8 +7,8 @@
 
 #include <string.h>
 
-#define RECOVERY_MS 60000 /* by then partitions and queues of dead consumers have moved on */
-#define FORGET_MS   (24 * 3600 * 1000LL) /* runs that began and did not end */
+#define RECOVERY_MS 60000 /* by then partitions and queues of dead consumers have new owners */
+#define FORGET_MS   (24 * 3600 * 1000LL) /* records of runs that began and did not end */
 #define DEAD_MAX    16
 
 /* ---- dead consumers -------------------------------------------------------------------------- */
@@ -134,7 +134,7 @@ semel_status semel_crash_recovery_before_run(struct semel_consumer *consumer,
 	if (status != SEMEL_OK || runs <= consumer->retry.attempts_max)
 		return status;
 	item->skip_run = true;
-	item->runs = runs - 2; /* this one does not count, and the skipped run counts as one */
+	item->runs = runs - 2; /* without this run; settling the skipped run adds one */
 	item->status = SEMEL_HANDLER_REJECT;
 	item->reason =
 		semel_arena_printf(consumer->arena, "crashed the consumer %u times", runs - 1);

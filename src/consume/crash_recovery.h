@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Recovery from crashes: a handler inside the transaction may end the whole process, and then
- * nothing shows at which event. So when a consumer finds that another one of its scope died, events
- * run one by one for a while, each recorded before it runs. One at which consumers died as often as
- * it may be tried becomes a dead letter. While no consumer dies, none of this costs anything. */
+/* Crash recovery: a handler inside the transaction can end the whole process, and then nothing
+ * shows which event was running. So when a consumer finds that another consumer of its scope has
+ * died, events run one by one for a while, each recorded before it runs. An event at which
+ * consumers died as often as it may be attempted becomes a dead letter. While no consumer dies,
+ * none of this costs anything. */
 #ifndef SEMEL_CONSUME_CRASH_RECOVERY_H
 #define SEMEL_CONSUME_CRASH_RECOVERY_H
 
@@ -20,16 +21,16 @@ struct semel_crash_recovery {
 	int64_t until_ms;   /* steady */
 };
 
-/* Active if the store has a consumer of this scope that died. */
+/* Becomes active if, according to the store, a consumer of this scope has died. */
 semel_status semel_crash_recovery_begin(struct semel_consumer *consumer, semel_error *error);
-/* Before the item runs, outside of a transaction. Its run is skipped, and counts as failed, if it
- * was begun too often. */
+/* Call before the item runs, outside a transaction. An item that was begun too often does not run,
+ * and its run counts as failed. */
 semel_status semel_crash_recovery_before_run(struct semel_consumer *consumer,
 					     struct semel_item *item, semel_error *error);
-/* In the transaction of its effect, whatever became of it. */
+/* Call in the transaction of the item's effect, whatever its outcome. */
 semel_status semel_crash_recovery_after_run(struct semel_consumer *consumer,
 					    const struct semel_item *item, semel_error *error);
-/* What the dead consumers had in flight has been processed. */
+/* Call when everything that the dead consumers had in flight has been processed. */
 void semel_crash_recovery_end(struct semel_consumer *consumer);
 
 #endif

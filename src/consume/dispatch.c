@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* - A claim is committed before the call, and finished after it, both by this thread.
- * - At most one call per ordering key runs, so order holds whatever the concurrency; a slow call
- *   holds back its own key, not the rest.
+/* - A claim is committed before the call and finished after it, both by this thread.
+ * - At most one call per ordering key runs, so order is kept at any concurrency; a slow call delays
+ *   its own key and no other.
  * - One step is one transaction: it settles the calls that ended and admits those that start. If it
- *   fails, every task is as it was, and the next step does it again.
- * - After an outage the delivery of a running call comes again over the new connection, and takes
- *   the place of the old one, or finds the claim processed.
+ *   fails, every task is as it was before, and the next step repeats it.
+ * - After an outage the event of a running call is redelivered over the new connection. The new
+ *   delivery takes the place of the old one, or finds the claim processed.
  */
 #include "consume/dispatch.h"
 
@@ -28,7 +28,7 @@ struct semel_dispatch {
 	struct semel_calls calls;
 	struct semel_task_table table;
 	struct semel_arena *fetched; /* of one fetch; the table has copies */
-	int64_t fetch_at_ms;         /* steady: not before, after a rewind */
+	int64_t fetch_at_ms;         /* steady: no fetch before this, after a rewind */
 };
 
 static semel_status start(struct semel_consumer *consumer, struct semel_dispatch *dispatch,
@@ -56,7 +56,7 @@ static semel_status start(struct semel_consumer *consumer, struct semel_dispatch
 	return SEMEL_OK;
 }
 
-/* All of it or nothing, so that it can be called again after an outage. */
+/* Opens everything or nothing, so that it can be called again after an outage. */
 semel_status semel_dispatch_open(struct semel_consumer *consumer, semel_error *error)
 {
 	consumer->dispatch = calloc(1, sizeof *consumer->dispatch);
@@ -137,15 +137,16 @@ void semel_dispatch_interrupt(const struct semel_consumer *consumer)
 
 /* ---- which tasks may start ------------------------------------------------------------------- */
 
-/* A topic waits as a whole, and its head comes from the broker in its own place. So what was
- * fetched is to be delivered again, once the running calls have ended; nothing new is begun until
- * then. */
+/* In total order the whole topic waits for its head, which the broker delivers in its place in the
+ * order. So once the running calls have ended, everything that was fetched is delivered again;
+ * until then nothing new is started. */
 static bool is_rewinding(const struct semel_consumer *consumer)
 {
 	return consumer->config.options.order == SEMEL_ORDER_TOTAL && consumer->intake.has_deferred;
 }
 
-/* A topic waits for its head, and nothing but the head comes a second time. */
+/* In total order the topic waits for its head, and only the head is delivered again as a retry or a
+ * replay. */
 static bool may_overtake(const struct semel_consumer *consumer, const struct semel_task *task)
 {
 	const struct semel_publish_metadata *metadata = &task->delivery.metadata;
@@ -154,8 +155,8 @@ static bool may_overtake(const struct semel_consumer *consumer, const struct sem
 	       (metadata->replay > 0 || metadata->attempt > 0);
 }
 
-/* An older task of the same key is not done, so this one must wait; one that may overtake waits
- * only for calls that run. */
+/* A task waits for every older task of its key; one that may overtake waits only for running calls
+ * of its key. */
 static bool key_waits(const struct semel_consumer *consumer, const struct semel_task *task)
 {
 	bool overtaking = may_overtake(consumer, task);
@@ -188,7 +189,7 @@ static bool key_is_chosen(const struct semel_task_list *list, const struct semel
 	return false;
 }
 
-/* Which tasks one pass over the table considers. probing: not those that timed out. */
+/* Which tasks one pass over the table considers. probing: leaves out tasks that timed out. */
 struct pass {
 	bool overtaking, probing;
 };
@@ -244,10 +245,11 @@ void semel_dispatch_detach(struct semel_consumer *consumer)
 		else
 			task->item.detached = !task->item.entry_id.data;
 	}
-	dispatch->calls.renew_at_ms = 0; /* at once: the leases may have run out */
+	dispatch->calls.renew_at_ms = 0; /* renew at once: the leases may have run out */
 }
 
-/* The copy of an event whose call runs or has ended: it is settled by that call. */
+/* A redelivered copy of an event whose call runs or has ended takes the place of the old delivery:
+ * that call settles it. */
 static bool reattach(struct semel_task_table *table, const struct semel_delivery *delivery)
 {
 	struct semel_task *task = semel_task_table_find_detached(table, delivery);
@@ -263,7 +265,7 @@ static bool reattach(struct semel_task_table *table, const struct semel_delivery
 	return true;
 }
 
-/* The broker has not done what was requested: only a new connection makes it certain. */
+/* The broker did not carry out the request: only a new connection restores a known state. */
 static semel_status as_outage(semel_status status, semel_error *error)
 {
 	if (status != SEMEL_BUSY)
@@ -288,7 +290,8 @@ static semel_status rewind_broker(struct semel_consumer *consumer, semel_error *
 
 /* ---- fetching -------------------------------------------------------------------------------- */
 
-/* A half-open breaker is tried with an event that has not timed out, if there is one. */
+/* Is a new delivery needed as a probe? A half-open breaker is tried with an event that has not
+ * timed out, if there is one. */
 static bool wants_probe(const struct semel_consumer *consumer)
 {
 	const struct semel_dispatch *dispatch = consumer->dispatch;
@@ -301,7 +304,7 @@ static bool wants_probe(const struct semel_consumer *consumer)
 	return true;
 }
 
-/* Whole pieces: a fetch for a few is not worth its cost. */
+/* Fetches whole pieces only: a fetch of a few deliveries is not worth its cost. */
 static uint32_t piece_size(const struct semel_consumer *consumer)
 {
 	uint32_t piece = consumer->config.options.concurrency * FETCH_PER_CALL;
@@ -347,8 +350,8 @@ static semel_status fetch_deliveries(struct semel_consumer *consumer, semel_erro
 	return SEMEL_OK;
 }
 
-/* Followers whose head is settled; those whose key has a task come with a later step. In the open
- * transaction. */
+/* Adds followers whose head is settled; those whose key already has a task are read in a later
+ * step. In the open transaction. */
 static semel_status read_followers(struct semel_consumer *consumer, semel_error *error)
 {
 	struct semel_dispatch *dispatch = consumer->dispatch;
@@ -394,8 +397,8 @@ static semel_status settle_failed_upcast(struct semel_consumer *consumer, struct
 	return semel_calls_settle_failed(consumer, task, 0, error);
 }
 
-/* The current version of the event, for the call. Behind a savepoint: on some stores an expression
- * that fails dooms the whole transaction. */
+/* Brings the event to its current version for the call, with a savepoint: on some stores an
+ * expression that fails aborts the whole transaction. */
 static semel_status upcast(struct semel_consumer *consumer, struct semel_task *task,
 			   semel_error *error)
 {
@@ -438,7 +441,7 @@ static semel_status include_positions(struct semel_consumer *consumer,
 	return SEMEL_OK;
 }
 
-/* How far the deliveries are settled by this transaction. */
+/* Writes how far the deliveries are settled by this transaction. */
 static semel_status write_positions(struct semel_consumer *consumer, const struct step *step,
 				    semel_error *error)
 {
@@ -507,8 +510,8 @@ static void restore_items(const struct semel_task_list *list)
 		list->tasks[i]->item = list->tasks[i]->before;
 }
 
-/* It is unknown whether it was committed, or it was and what follows it failed: those that did not
- * start have perhaps a claim, which is released when the store answers again. */
+/* It is unknown whether the transaction was committed, or it was committed and a later step failed.
+ * The tasks that did not start may have claims, which are released when the store answers again. */
 static void note_commit_unknown(const struct semel_task_list *starting)
 {
 	for (uint32_t i = 0; i < starting->count; i++)
@@ -544,8 +547,8 @@ restore:
 
 /* ---- one step -------------------------------------------------------------------------------- */
 
-/* What is durable leaves the table, also when the broker has not taken the ack: it comes again, and
- * the store knows it. */
+/* Settled tasks leave the table, even if the broker has not accepted the ack: the event is then
+ * redelivered, and the store shows that it is settled. */
 static void remove_settled(struct semel_consumer *consumer, const struct semel_task_list *list)
 {
 	for (uint32_t i = 0; i < list->count; i++) {
@@ -576,7 +579,7 @@ static semel_status acknowledge(struct semel_consumer *consumer, const struct se
 	return as_outage(status, error);
 }
 
-/* Both lists, also if the first fails; the first error counts. */
+/* Acknowledges both lists, even if the first fails; the first error counts. */
 static semel_status acknowledge_step(struct semel_consumer *consumer, const struct step *step,
 				     semel_error *error)
 {
@@ -588,7 +591,7 @@ static semel_status acknowledge_step(struct semel_consumer *consumer, const stru
 	return ended != SEMEL_OK ? ended : starting;
 }
 
-/* Is it stopping, so that nothing new is begun? */
+/* Is the consumer stopping, so that nothing new is started? */
 static bool is_ending(const struct semel_consumer *consumer)
 {
 	return consumer->loop.ending || semel_wake_is_notified(consumer->wake);

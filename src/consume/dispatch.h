@@ -14,10 +14,12 @@ struct semel_consumer;
 struct semel_dispatch;
 
 semel_status semel_dispatch_open(struct semel_consumer *consumer, semel_error *error);
-/* One step: settle the calls that ended, admit and start what is next. *busy_out: go on at once. */
+/* One step: settles the calls that ended, admits and starts what is next. *busy_out: call it again
+ * at once. */
 semel_status semel_dispatch_step(struct semel_consumer *consumer, bool *busy_out,
 				 semel_error *error);
-/* The connections are gone: what waits is dropped and comes again, running calls go on. */
+/* The connections are closed: waiting tasks are dropped and will be redelivered; running calls
+ * continue. */
 void semel_dispatch_detach(struct semel_consumer *consumer);
 /* Ends the running calls soon; they are settled as interrupted. */
 void semel_dispatch_interrupt(const struct semel_consumer *consumer);
@@ -25,13 +27,13 @@ void semel_dispatch_close(struct semel_consumer *consumer);
 
 /* Deliveries in flight: waiting, running, or not settled. */
 uint32_t semel_dispatch_task_count(const struct semel_consumer *consumer);
-/* Calls that run, and those that ended and are not settled. */
+/* Running calls, and ended calls that are not settled. */
 uint32_t semel_dispatch_call_count(const struct semel_consumer *consumer);
-/* Is one of them of this event? */
+/* Does one of these calls belong to this event? */
 bool semel_dispatch_has_call(const struct semel_consumer *consumer, struct semel_text event_id);
-/* When the first task that waits for a moment may start (steady); 0: none does. */
+/* When the first task with a start time in the future may start (steady); 0: there is none. */
 int64_t semel_dispatch_next_ms(const struct semel_consumer *consumer);
-/* Waits for a call to end, also when the consumer is stopping. */
+/* Waits for a call to end, even when the consumer is stopping. */
 void semel_dispatch_wait(const struct semel_consumer *consumer, int64_t wait_ms);
 
 #endif

@@ -36,9 +36,9 @@ static const char *const names[VARIABLE_COUNT] = {
 	[SCOPE] = "SEMEL_SCOPE",
 };
 
-/* What the operator has set for Semel, and not for programs that handle events: URLs of store and
- * broker with their passwords, tokens, sockets of the service manager. A name that ends in _ stands
- * for all that begin so. */
+/* Variables that the operator has set for Semel and not for the programs that handle events: URLs
+ * of store and broker with their passwords, tokens, sockets of the service manager. A name that
+ * ends in _ is a prefix. */
 static const char *const withheld[] = {
 	"SEMEL_",
 	"PGPASSWORD",
@@ -58,16 +58,16 @@ static const char *const withheld[] = {
 	"MAINPID",
 };
 
-/* A program that calls semel without them would use the default store instead of the intended one:
- * SEMEL_WITHHELD names the withheld one, and semel requires it (cli/arguments/settings.c).
- */
+/* Without these variables a program that calls semel would use the default store instead of the
+ * intended one. So SEMEL_WITHHELD names the withheld variable, and semel then refuses to use the
+ * default (cli/arguments/settings.c). */
 static const char *const stores[] = { "SEMEL_STORE", "SEMEL_STORE_FILE", "SEMEL_CONFIG" };
 
 struct semel_environment {
 	struct semel_arena *own;   /* the process's own, and the scope */
 	struct semel_arena *event; /* reset for each event */
 	char **list;
-	size_t own_count; /* the event's begin here */
+	size_t own_count; /* the variables of the event begin here */
 };
 
 static bool has_name(const char *entry, const char *name)
@@ -106,7 +106,7 @@ static bool add_entry(struct semel_environment *environment, const char *entry)
 	return copy != NULL;
 }
 
-/* The first of those that name a store, if it is there and is not passed on. */
+/* Adds a notice for the first variable that names a store, if it is set and not passed on. */
 static bool add_withheld_notice(struct semel_environment *environment, const char *const *passed)
 {
 	for (size_t i = 0; i < sizeof stores / sizeof *stores; i++)
@@ -126,7 +126,7 @@ static bool add_own(struct semel_environment *environment, const char *scope,
 	size_t count = 0;
 	while (environ != NULL && environ[count] != NULL)
 		count++;
-	/* Beside those of the event: SEMEL_WITHHELD, and the end. */
+	/* Two more than those of the event: SEMEL_WITHHELD, and the terminating NULL. */
 	environment->list = calloc(count + VARIABLE_COUNT + 2, sizeof *environment->list);
 	if (environment->list == NULL)
 		return false;

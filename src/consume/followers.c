@@ -41,8 +41,8 @@ static void log_gap(const struct semel_consumer *consumer, const struct semel_ho
 					    .consumer = semel_text_shown(consumer->config.scope) });
 }
 
-/* In strict order a follower is released when its own predecessor is settled, or was waited for in
- * vain. */
+/* In strict order a follower is released when its own predecessor is settled, or did not arrive in
+ * time. */
 static semel_status check_predecessor(struct semel_consumer *consumer,
 				      const struct semel_hold *hold,
 				      const struct semel_dead_letter_row *entry, bool *ready_out,
@@ -66,7 +66,7 @@ static semel_status check_predecessor(struct semel_consumer *consumer,
 			       SEMEL_BY_CONSUMER, error);
 }
 
-/* *ready_out false: there are no more, or the next one has to wait. */
+/* *ready_out false: there are no more followers, or the next one has to wait. */
 static semel_status next_follower(struct semel_consumer *consumer, const struct semel_hold *hold,
 				  struct semel_arena *arena,
 				  struct semel_dead_letter_row *entry_out, bool *ready_out,
@@ -93,7 +93,7 @@ static semel_status next_follower(struct semel_consumer *consumer, const struct 
 	return strict ? check_predecessor(consumer, hold, entry_out, ready_out, error) : SEMEL_OK;
 }
 
-/* The next follower of the hold, if it is ready, becomes an item; *count grows then. */
+/* If the next follower of the hold is ready, it becomes an item, and *count grows. */
 static semel_status read_follower(struct semel_consumer *consumer, const struct semel_hold *hold,
 				  struct semel_arena *arena, struct semel_item *items,
 				  uint32_t *count, semel_error *error)
@@ -113,7 +113,7 @@ static semel_status read_follower(struct semel_consumer *consumer, const struct 
 	return SEMEL_OK;
 }
 
-/* The next ones of a hold come with the next round, in order. */
+/* Reads one follower per hold; the next ones are read in the next round, in order. */
 semel_status semel_followers_read(struct semel_consumer *consumer, uint32_t max,
 				  struct semel_arena *arena, struct semel_item **items_out,
 				  uint32_t *count_out, semel_error *error)
@@ -149,11 +149,11 @@ semel_status semel_followers_read(struct semel_consumer *consumer, uint32_t max,
 
 /* What one transaction has run, round by round. */
 struct rounds {
-	struct semel_item *items; /* of the last round */
+	struct semel_item *items; /* those of the last round */
 	uint32_t count;
 	struct semel_item **all;
 	uint32_t total, max;
-	size_t start; /* of the arena */
+	size_t start; /* bytes of the arena in use at the start */
 };
 
 static semel_status read_round(struct semel_consumer *consumer, struct rounds *rounds,
@@ -165,8 +165,8 @@ static semel_status read_round(struct semel_consumer *consumer, struct rounds *r
 				    consumer->arena, &rounds->items, &rounds->count, error);
 }
 
-/* A handler that ended the transaction undid the earlier rounds; it can be identified only when it
- * runs in the first one. */
+/* A handler that ends the transaction undoes the earlier rounds as well, and can be identified only
+ * when it runs in the first round. */
 static bool has_room(const struct semel_consumer *consumer, const struct rounds *rounds)
 {
 	return !consumer->followers.single_round && rounds->total < rounds->max &&
@@ -190,7 +190,8 @@ static semel_status run_round(struct semel_consumer *consumer, struct rounds *ro
 	return SEMEL_OK;
 }
 
-/* Each round has the next follower of every hold; so many followers of one cost one commit. */
+/* Each round runs the next follower of every hold, so that many followers of one hold cost one
+ * commit. */
 static semel_status run_rounds(struct semel_consumer *consumer, struct rounds *rounds,
 			       semel_error *error)
 {
@@ -235,8 +236,9 @@ static semel_status settle_ended_transactions(struct semel_consumer *consumer,
 	return SEMEL_OK;
 }
 
-/* The store has refused to commit what they did, and nothing of it happened: they run again, each
- * in a transaction of its own. If there is one only, the refusal is known to be its own. */
+/* The store refused to commit what the followers did, and the transaction was rolled back: they run
+ * again, each in a transaction of its own. If there is only one, the refusal is known to be its
+ * own. */
 static semel_status handle_refused_commit(struct semel_consumer *consumer,
 					  const struct rounds *rounds, semel_error *error)
 {
@@ -277,7 +279,8 @@ static semel_status commit_rounds(struct semel_consumer *consumer, const struct 
 	return semel_acknowledge(consumer, rounds->all, rounds->total, error);
 }
 
-/* Read, run and removed in one transaction, so that no other consumer comes in between. */
+/* Followers are read, run and removed in one transaction, so that no other consumer can
+ * intervene. */
 static semel_status run_released(struct semel_consumer *consumer, struct rounds *rounds,
 				 semel_error *error)
 {
@@ -296,8 +299,8 @@ static semel_status run_released(struct semel_consumer *consumer, struct rounds 
 		       : settle_ended_transactions(consumer, rounds->items, rounds->count, error);
 }
 
-/* During crash recovery: the follower is recorded in a transaction of its own, and read again after
- * it; count 0: another consumer was quicker. */
+/* During crash recovery the follower is recorded in a transaction of its own, and read again after
+ * it. count 0: another consumer was faster. */
 static semel_status record_first(struct semel_consumer *consumer, struct rounds *rounds,
 				 semel_error *error)
 {
@@ -371,7 +374,7 @@ semel_status semel_followers_run(struct semel_consumer *consumer, bool *ran_out,
 		return driver_of(consumer)->commit(consumer->store, error);
 	if (semel_consumer_is_same_tx(consumer))
 		return run_released(consumer, &rounds, error);
-	/* One by one here too: a crash leaves one of them in doubt. */
+	/* One by one here too, so that a crash leaves only one of them in doubt. */
 	status = semel_consumer_commit_metered(consumer, error);
 	if (status != SEMEL_OK)
 		return status;

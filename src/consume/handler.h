@@ -17,14 +17,14 @@
 #define SEMEL_REASON_MAX      4097 /* the last 4 KiB of a program's stderr */
 #define SEMEL_PROGRAM_REJECTS 65   /* EX_DATAERR: the exit status for "never" */
 
-/* What became of one run. status: OK, HANDLER_RETRY, HANDLER_REJECT, or OUTAGE (it could not be
- * reached; costs no attempt). */
+/* The outcome of one run. status: OK, HANDLER_RETRY, HANDLER_REJECT, or OUTAGE (the handler could
+ * not be reached; costs no attempt). */
 struct semel_outcome {
 	semel_status status;
-	int64_t retry_after_ms; /* requested by the handler; 0: not */
-	bool timed_out;         /* it was asked, and did not answer in time */
-	bool interrupted;       /* by interrupt(); it is unknown what it has done */
-	bool is_over;           /* it will take no other event: the consumer may end */
+	int64_t retry_after_ms; /* requested by the handler; 0: none */
+	bool timed_out;         /* it was called, and did not answer in time */
+	bool interrupted;       /* by interrupt(); what the handler has done is unknown */
+	bool is_over;           /* the handler accepts no more events: the consumer may end */
 	char reason[SEMEL_REASON_MAX];
 };
 
@@ -32,7 +32,7 @@ struct semel_outside_options {
 	const char *target;        /* command line for sh -c, or URL */
 	int64_t timeout_ms;        /* of one run */
 	const char *scope;         /* for messages, and SEMEL_SCOPE */
-	const char *const *passed; /* variables that a program gets all the same; NULL: none */
+	const char *const *passed; /* withheld variables that a program gets; NULL: none */
 };
 
 struct semel_outside {
@@ -43,13 +43,13 @@ struct semel_outside {
 struct semel_outside_kind {
 	const char *name; /* "exec", "pipe", "http", "print" */
 
-	/* CONFIG when the target cannot be right. */
+	/* CONFIG: the target cannot be valid. */
 	semel_status (*open)(const struct semel_outside_options *options,
 			     struct semel_outside **outside_out, semel_error *error);
-	/* Never longer than timeout_ms plus a moment. */
+	/* Returns at most slightly later than timeout_ms. */
 	void (*run)(struct semel_outside *outside, const struct semel_event *event,
 		    uint32_t attempt, struct semel_outcome *outcome_out);
-	/* From another thread: ends the current run soon (kills the program). May be NULL. */
+	/* From another thread: soon ends the current run (kills the program). May be NULL. */
 	void (*interrupt)(struct semel_outside *outside);
 	void (*close)(struct semel_outside *outside);
 

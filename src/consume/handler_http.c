@@ -30,12 +30,12 @@
 #define DEFAULT_SOURCE "/semel"
 #define SHOWN_SIZE     256
 #define BODY_SHOWN     500             /* bytes of the answer that go into the reason */
-#define BODY_MAX       (1024L * 1024L) /* of which more is not read */
+#define BODY_MAX       (1024L * 1024L) /* no more than this is read */
 
 struct http_handler {
 	struct semel_outside outside;
 	const struct semel_curl *curl;
-	CURLM *multi; /* keeps the connection from run to run */
+	CURLM *multi; /* keeps the connection between runs */
 	CURL *easy;
 	char *url;
 	char shown[SHOWN_SIZE]; /* the URL without its secrets */
@@ -132,9 +132,9 @@ static semel_status http_open(const struct semel_outside_options *options,
 
 /* ---- headers --------------------------------------------------------------------------------- */
 
-/* An event's header with such a name is left out: it is set by us or by HTTP itself, or an
- * endpoint, or a proxy before it, trusts it from any caller. A name that ends in - stands for all
- * names with that prefix. Lower case; an underscore counts as a dash, as it does for many servers.
+/* Headers of the event with these names are left out: they are set by us or by HTTP itself, or an
+ * endpoint, or a proxy in front of it, would trust them from any caller. A name that ends in - is a
+ * prefix. Lower case; an underscore counts as a dash, as it does for many servers.
  */
 static const char *const reserved[] = {
 	/* ours */
@@ -165,7 +165,7 @@ static const char *const reserved[] = {
 	"upgrade",
 	"user-agent",
 	"via",
-	/* who calls, from where, and for what */
+	/* caller, origin and destination */
 	"authorization",
 	"client-ip",
 	"cf-connecting-ip",
@@ -351,9 +351,9 @@ static semel_status add_own(struct writing *writing, json_t *headers)
 	return SEMEL_OK;
 }
 
-/* HANDLER_REJECT, naming the field, when a value of the envelope cannot stand in a header; OUTAGE
- * on no memory. headers_out is the caller's to free also then. Headers of the event that no
- * request can carry, or that are ours or HTTP's to set, are left out. */
+/* HANDLER_REJECT, naming the field: a value of the envelope cannot be sent in a header. OUTAGE: no
+ * memory. The caller frees *headers_out even then. Headers of the event that no request can carry,
+ * or that we or HTTP set, are left out. */
 static semel_status make_headers(const struct heading *heading, struct curl_slist **headers_out,
 				 semel_error *error)
 {
@@ -368,7 +368,7 @@ static semel_status make_headers(const struct heading *heading, struct curl_slis
 		if (status != SEMEL_OK)
 			goto free_headers;
 	}
-	/* The endpoint answers the request at once, without a 100-continue first. */
+	/* The endpoint answers the request directly, without 100-continue. */
 	status = add_line(&writing, "Expect:");
 
 free_headers:
@@ -379,8 +379,8 @@ free_headers:
 
 /* ---- one request ----------------------------------------------------------------------------- */
 
-/* What is not shown is read and dropped, so that the connection can be used again; of an endless
- * answer only so much. */
+/* The rest of the body, which is not shown, is read and dropped, so that the connection can be used
+ * again; reading stops at BODY_MAX. */
 static size_t collect_body(char *data, size_t size, size_t count, void *user)
 {
 	struct answer *answer = user;
@@ -416,7 +416,7 @@ static bool set_options(struct http_handler *handler, const struct semel_event *
 	       set(easy, CURLOPT_WRITEDATA, answer) == CURLE_OK;
 }
 
-/* Until the transfer ends; CURLE_ABORTED_BY_CALLBACK when it was interrupted. */
+/* Runs until the transfer ends. CURLE_ABORTED_BY_CALLBACK: it was interrupted. */
 static CURLcode transfer(struct http_handler *handler)
 {
 	const struct semel_curl *curl = handler->curl;
@@ -536,7 +536,7 @@ static void take_failure(struct http_handler *handler, CURLcode code,
 	outcome_out->interrupted = code == CURLE_ABORTED_BY_CALLBACK;
 	if (code == CURLE_ABORTED_BY_CALLBACK)
 		snprintf(outcome_out->reason, sizeof outcome_out->reason,
-			 "the request to %s was interrupted because the consumer stops",
+			 "the request to %s was interrupted because the consumer is stopping",
 			 handler->shown);
 	else
 		snprintf(outcome_out->reason, sizeof outcome_out->reason, "no answer from %s: %s",

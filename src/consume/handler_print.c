@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An envelope per line on stdout. A line is written whole under a lock that all instances share,
- * straight to the descriptor: what stdio keeps of a failed write would come out a second time. */
+/* One envelope per line on stdout. A line is written as a whole, under a lock that all instances
+ * share, and directly to the descriptor: stdio would keep the rest of a failed write and write it
+ * again. */
 #include "base/error.h"
 #include "base/sigpipe.h"
 #include "consume/handler.h"
@@ -34,7 +35,7 @@ static semel_status print_open(const struct semel_outside_options *options,
 	return SEMEL_OK;
 }
 
-/* Another process may have made the descriptor non-blocking: it is shared with the terminal. */
+/* Another process may have made the descriptor, which the terminal shares, non-blocking. */
 static bool wait_until_writable(int64_t timeout_ms)
 {
 	struct pollfd writable = { .fd = STDOUT_FILENO, .events = POLLOUT };
@@ -94,7 +95,7 @@ static void print_run(struct semel_outside *outside, const struct semel_event *e
 		return;
 	}
 	outcome_out->status = SEMEL_OUTAGE;
-	outcome_out->is_over = errno == EPIPE; /* as with head: the reader closes the pipe */
+	outcome_out->is_over = errno == EPIPE; /* the reader closed the pipe, as head does */
 	snprintf(outcome_out->reason, sizeof outcome_out->reason, "cannot write to stdout: %s",
 		 strerror(errno));
 }

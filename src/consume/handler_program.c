@@ -28,15 +28,14 @@
 #include <unistd.h>
 
 #define ANSWER_MAX    65536
-#define ANSWER_SHOWN  200  /* bytes of a bad one in the reason */
+#define ANSWER_SHOWN  200  /* bytes of an invalid answer in the reason */
 #define EXIT_GRACE_MS 2000 /* from the end of stdin to SIGTERM */
 
 struct program {
 	struct semel_outside outside;
 	char *command;
 	int64_t timeout_ms;
-	int interrupt_fd; /* an eventfd that ends a run from another thread; once set it stays so
-			   */
+	int interrupt_fd; /* eventfd: ends a run from another thread; stays set */
 	struct semel_environment *environment;
 };
 
@@ -76,7 +75,7 @@ static void interrupt_program(struct semel_outside *outside)
 	eventfd_write(program->interrupt_fd, 1);
 }
 
-/* What it wrote to stderr, behind a sentence that is never cut. */
+/* Adds what the child wrote to stderr, after a sentence that is never truncated. */
 static void add_stderr(const struct semel_child *child, struct semel_outcome *outcome)
 {
 	static const char link[] = "; stderr: ";
@@ -92,8 +91,8 @@ static void add_stderr(const struct semel_child *child, struct semel_outcome *ou
 		snprintf(outcome->reason + used, capacity, "%s%s", link, stderr_text);
 }
 
-/* The outcome of a run that yielded no answer (it timed out, was interrupted, wrote too much), and
- * the end of the child. */
+/* Sets the outcome of a run without an answer (it timed out, was interrupted, wrote too much), and
+ * ends the child. */
 static void give_up(const struct program *program, struct semel_child *child,
 		    enum semel_child_result result, struct semel_outcome *outcome_out)
 {
@@ -104,17 +103,17 @@ static void give_up(const struct program *program, struct semel_child *child,
 	case SEMEL_CHILD_TIMED_OUT:
 		outcome_out->timed_out = true;
 		snprintf(outcome_out->reason, sizeof outcome_out->reason,
-			 "the program had not answered after %s and was ended", limit);
+			 "the program did not answer within %s and was terminated", limit);
 		break;
 	case SEMEL_CHILD_INTERRUPTED:
 		outcome_out->status = SEMEL_OUTAGE;
 		outcome_out->interrupted = true;
 		snprintf(outcome_out->reason, sizeof outcome_out->reason,
-			 "the program was ended because the consumer stops");
+			 "the program was ended because the consumer is stopping");
 		break;
 	case SEMEL_CHILD_TOO_MUCH:
 		snprintf(outcome_out->reason, sizeof outcome_out->reason,
-			 "the program's answer is longer than allowed");
+			 "the program's answer is too long");
 		break;
 	default:
 		outcome_out->status = SEMEL_OUTAGE;
@@ -126,7 +125,7 @@ static void give_up(const struct program *program, struct semel_child *child,
 	semel_child_end(child, 0);
 }
 
-/* The outcome when it could not be started, or not be given the event. */
+/* The outcome when the program could not be started, or could not be given the event. */
 static void note_not_started(semel_status status, const semel_error *error,
 			     struct semel_outcome *outcome_out)
 {
@@ -135,7 +134,7 @@ static void note_not_started(semel_status status, const semel_error *error,
 	snprintf(outcome_out->reason, sizeof outcome_out->reason, "%s", error->text);
 }
 
-/* What the child wrote to stderr; if nothing, how it ended. */
+/* Sets the reason: what the child wrote to stderr; if nothing, how it ended. */
 static void explain_exit(const struct semel_child *child, struct semel_outcome *outcome_out)
 {
 	char ending[128];
@@ -171,7 +170,7 @@ static semel_status verdict_of(int exit_code)
 	return exit_code == SEMEL_PROGRAM_REJECTS ? SEMEL_HANDLER_REJECT : SEMEL_HANDLER_RETRY;
 }
 
-/* What a program that succeeded wrote to stderr goes nowhere else. */
+/* Logs what a successful program wrote to stderr, which is recorded nowhere else. */
 static void log_remark(const struct semel_child *child, const struct semel_event *event)
 {
 	char remark[1024];
@@ -338,10 +337,13 @@ static bool read_answer(struct semel_text line, const struct semel_event *event,
 		snprintf(outcome_out->reason, sizeof outcome_out->reason,
 			 "the program's answer is not a line of JSON: %s: %.*s", problem.text,
 			 shown, semel_text_shown(line));
-	else if (answered.data == NULL || !semel_text_equal(answered, event->id))
+	else if (answered.data == NULL)
 		snprintf(outcome_out->reason, sizeof outcome_out->reason,
-			 "the program answered for \"%.100s\" instead of this event",
-			 semel_text_shown_or(answered, ""));
+			 "the program's answer has no id: %.*s", shown, semel_text_shown(line));
+	else if (!semel_text_equal(answered, event->id))
+		snprintf(outcome_out->reason, sizeof outcome_out->reason,
+			 "the program's answer has the id \"%.100s\", not that of this event",
+			 semel_text_shown(answered));
 	else if (!read_verdict(json_string_value(json_object_get(answer, "verdict")),
 			       &outcome_out->status))
 		snprintf(outcome_out->reason, sizeof outcome_out->reason,

@@ -21,7 +21,7 @@ uint32_t semel_intake_cap(const struct semel_intake *intake, uint32_t wanted, ui
 	return remaining < wanted ? (uint32_t)remaining : wanted;
 }
 
-/* Not at each step: a pause is not urgent. */
+/* Not read in every step: a pause is not urgent. */
 semel_status semel_intake_check_paused(struct semel_consumer *consumer, semel_error *error)
 {
 	struct semel_intake *intake = &consumer->intake;
@@ -41,7 +41,8 @@ semel_status semel_intake_check_paused(struct semel_consumer *consumer, semel_er
 	return SEMEL_OK;
 }
 
-/* The event that a topic waits for may stand behind copies of others, however small a batch is. */
+/* The event that a topic waits for may come after copies of other events, so a small batch might
+ * not reach it. */
 static uint32_t batch_size(const struct semel_consumer *consumer)
 {
 	uint32_t batch = consumer->config.options.batch;

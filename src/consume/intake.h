@@ -25,13 +25,13 @@ static inline void semel_intake_defer(struct semel_intake *intake, int64_t until
 
 /* How many of wanted more deliveries may be fetched under max, with so many in flight. */
 uint32_t semel_intake_cap(const struct semel_intake *intake, uint32_t wanted, uint32_t in_flight);
-/* Reads now and then whether an operator has paused the subscription. */
+/* Reads from time to time whether an operator has paused the subscription. */
 semel_status semel_intake_check_paused(struct semel_consumer *consumer, semel_error *error);
 /* The next batch for a handler inside the transaction, as items of the consumer's arena. */
 semel_status semel_intake_fetch_batch(struct semel_consumer *consumer,
 				      struct semel_item **items_out, uint32_t *count_out,
 				      semel_error *error);
-/* At most max deliveries, in the arena; their positions are noted. *count_out is right also after a
+/* At most max deliveries, in the arena; their positions are noted. *count_out is valid even after a
  * failure. */
 semel_status semel_intake_fetch(struct semel_consumer *consumer, uint32_t max,
 				struct semel_arena *arena, struct semel_delivery **deliveries_out,

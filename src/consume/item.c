@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Items are made here, and moved. */
+/* Makes items and changes their states. */
 #include "consume/item.h"
 
 #include "base/error.h"
@@ -51,7 +51,7 @@ static semel_status check_contract(const struct semel_consumer *consumer, struct
 	return take_business_key(consumer, item, arena, error);
 }
 
-/* A broken event has no claim and no retry; but it waits for its turn in the order. */
+/* A broken event gets no claim and no retry, but waits for its turn in the order. */
 static void inspect(const struct semel_consumer *consumer, struct semel_item *item,
 		    struct semel_arena *arena)
 {
@@ -129,7 +129,7 @@ struct semel_dead_letter_row semel_item_entry(const struct semel_consumer *consu
 	};
 }
 
-/* Behind the head; in strict order behind its own predecessor, if it names one. */
+/* Parks the item behind the head; in strict order behind its own predecessor, if it names one. */
 semel_status semel_item_park(struct semel_consumer *consumer, struct semel_item *item,
 			     struct semel_text behind, semel_error *error)
 {
@@ -163,7 +163,7 @@ bool semel_item_is_behind_deferred(const struct semel_item *items, uint32_t at)
 
 /* ---- moving ---------------------------------------------------------------------------------- */
 
-/* The state of the event that this state of its copy stands for. */
+/* The state of the event that corresponds to this state of its copy. */
 static enum semel_state state_of(const struct semel_item *item, enum semel_item_state state)
 {
 	switch (state) {
@@ -191,7 +191,7 @@ void semel_item_move(struct semel_item *item, enum semel_item_state to)
 {
 	enum semel_state from_state = state_of(item, item->state), to_state = state_of(item, to);
 
-	/* A superseded copy leaves its event in the state in which it is. */
+	/* A superseded copy does not change the state of its event. */
 	if (to != SEMEL_ITEM_SUPERSEDED &&
 	    semel_state_check(from_state, to_state, SEMEL_BY_CONSUMER, NULL) != SEMEL_OK)
 		item->illegal = true;
@@ -209,8 +209,8 @@ semel_status semel_items_check(const struct semel_item *items, uint32_t count, s
 		if (items[i].illegal)
 			return semel_error_set(
 				error, SEMEL_INTERNAL,
-				"event %s made a transition that docs/states.md does "
-				"not have: nothing of this batch is committed",
+				"event %s made a transition that docs/states.md does not list; the "
+				"batch is rolled back (a bug in semel: please report it)",
 				semel_text_shown(items[i].delivery->event.id));
 	return SEMEL_OK;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The consumer's loop: fetch, process, sleep until woken; after an outage start over. What was
- * fetched and not acked comes again, and the claims show what was done. What remains to be done
- * says when to wake, when a drain is over, and why it is not. */
+/* The consumer's loop: fetch, process, sleep until woken; after an outage, start over. Deliveries
+ * that were fetched and not acked are redelivered, and the claims show what was done. What remains
+ * to be done determines when to wake, when a drain is over, and why it is not. */
 #include "base/backoff.h"
 #include "base/error.h"
 #include "consume/batch.h"
@@ -56,7 +56,7 @@ static semel_status step_inside(struct semel_consumer *consumer, bool *busy_out,
 	return run_batch(consumer, busy_out, error);
 }
 
-/* What comes before anything is fetched. */
+/* The part of a step before anything is fetched. */
 static semel_status prepare_step(struct semel_consumer *consumer, semel_error *error)
 {
 	bool outside = consumer->handler.kind == SEMEL_HANDLER_OUTSIDE;
@@ -98,16 +98,16 @@ static semel_status step(struct semel_consumer *consumer, bool *busy_out, semel_
 
 /* ---- outages --------------------------------------------------------------------------------- */
 
-/* Another process holds a lock: the connections are sound, and nothing in flight is lost. What a
- * handler inside the transaction was given has to be fetched again. */
+/* Another process holds a lock: the connections are intact, and nothing in flight is lost. With a
+ * handler inside the transaction this does not apply: its deliveries have to be fetched again. */
 static bool is_only_locked(const struct semel_consumer *consumer, semel_status status)
 {
 	return status == SEMEL_BUSY && consumer->handler.kind == SEMEL_HANDLER_OUTSIDE &&
 	       consumer->connected;
 }
 
-/* An outage becomes a pause. A partition that moved to another consumer is none: what was fetched
- * of it is delivered there again. */
+/* An outage becomes a pause. So does a partition that moved to another consumer (LEASE_LOST); what
+ * was fetched of it is redelivered there. */
 static semel_status handle_outage(struct semel_consumer *consumer, semel_status status,
 				  int64_t *pause_ms_out, const semel_error *error)
 {
@@ -125,7 +125,7 @@ static semel_status handle_outage(struct semel_consumer *consumer, semel_status 
 					      .attempt = loop->outages });
 	if (status == SEMEL_LEASE_LOST)
 		semel_positions_forget(consumer->positions, true);
-	else if (!consumer->broker) /* only the broker: a write to the store would wait for it */
+	else if (!consumer->broker) /* if the store is down, the write would block */
 		semel_presence_write(consumer, error->text);
 	if (!is_only_locked(consumer, status))
 		semel_consumer_disconnect(consumer);
@@ -158,7 +158,7 @@ static semel_status settle_ended_calls(struct semel_consumer *consumer, bool *bu
 	return semel_dispatch_step(consumer, busy_out, error);
 }
 
-/* Also while the store or the broker comes back. */
+/* Settles calls that end, even while the store or the broker has to be reconnected. */
 static void settle_calls(struct semel_consumer *consumer, int64_t until_ms)
 {
 	semel_error error = { .status = SEMEL_OK };
@@ -178,7 +178,8 @@ static void settle_calls(struct semel_consumer *consumer, int64_t until_ms)
 	}
 }
 
-/* Running calls are settled within the grace period; the rest is interrupted and settled so. */
+/* Running calls are settled within the grace period; after it the rest are interrupted, and settled
+ * as interrupted. */
 static bool finish(struct semel_consumer *consumer)
 {
 	bool in_time = true;
@@ -206,7 +207,7 @@ struct remaining {
 	struct semel_backlog backlog;
 	struct semel_hold_counts holds;
 	int64_t read_at_ms; /* steady */
-	uint64_t failures;  /* when read */
+	uint64_t failures;  /* count of failures when read */
 };
 
 static uint64_t failures_of(const struct semel_consumer *consumer)
@@ -219,8 +220,8 @@ static bool is_past(int64_t then_ms, int64_t now_ms)
 	return then_ms > 0 && then_ms <= now_ms;
 }
 
-/* Reading costs calls to broker and store. Without it only the time of delayed events is missed,
- * and those are made by failures here, or by another process. */
+/* Reading costs calls to broker and store. Without it, only the due times of new delayed events are
+ * missed, and those come from failures here or from another process. */
 static bool is_outdated(const struct semel_consumer *consumer, const struct remaining *remaining)
 {
 	int64_t now_ms = semel_now_ms(consumer->env);
@@ -275,8 +276,8 @@ static void sooner(int64_t *wait_ms, int64_t then_ms, int64_t now_ms)
 		*wait_ms = then_ms - now_ms;
 }
 
-/* What was due when the last step began and was not fetched is running here, belongs to another
- * consumer, or waits for the breaker: it is no reason to wake. */
+/* An event that was due when the last step began, and was not fetched, is running here, belongs to
+ * another consumer, or waits for the breaker: it is no reason to wake. */
 static int64_t unless_missed(const struct semel_consumer *consumer, int64_t due_ms)
 {
 	return due_ms > consumer->loop.step_began_ms ? due_ms : 0;
@@ -300,7 +301,7 @@ static int64_t sleep_ms(const struct semel_consumer *consumer, const struct rema
 	return wait_ms > 1 ? wait_ms : 1;
 }
 
-/* In total order nothing is parked: a dead letter holds the topic where it is. */
+/* In total order no event is parked behind a dead letter: it blocks the topic itself. */
 static bool topic_is_blocked(const struct semel_consumer *consumer)
 {
 	const struct semel_store_driver *driver = consumer->store ? consumer->store->driver : NULL;
@@ -318,7 +319,7 @@ static bool topic_is_blocked(const struct semel_consumer *consumer)
 	return hold.state == SEMEL_HOLD_DEAD;
 }
 
-/* NOT_FINISHED, with what remains and why. */
+/* Returns NOT_FINISHED, with what remains and why. */
 static semel_status explain_remaining(const struct semel_consumer *consumer,
 				      const struct remaining *remaining, semel_error *error)
 {
@@ -329,17 +330,20 @@ static semel_status explain_remaining(const struct semel_consumer *consumer,
 	if (consumer->intake.paused)
 		why = "the subscription is paused (resume it with: semel subscriptions resume)";
 	else if (consumer->breaker.state != SEMEL_BREAKER_CLOSED)
-		why = "the breaker is open: the handler's dependency does not answer";
+		why = semel_text_of(consumer->breaker.reason).length > 0
+			      ? consumer->breaker.reason
+			      : "the breaker is open: the handler fails repeatedly";
 	else if (remaining->holds.blocked > 0)
 		why = "a dead letter blocks its aggregate (see: semel dlq list)";
 	else if (topic_is_blocked(consumer))
 		why = "a dead letter blocks the topic (see: semel dlq list)";
 	else if (!why[0])
-		why = "the time was too short, or another consumer holds partitions (try a longer "
+		why = "the timeout was too short, or another consumer owns partitions (try a "
+		      "longer "
 		      "--timeout)";
 	return semel_error_set(error, SEMEL_NOT_FINISHED,
-			       "%s is not drained: %llu wait (%llu of them delayed), %llu held, "
-			       "%llu blocked: %s",
+			       "subscription %s not drained: %llu events waiting (%llu delayed), "
+			       "%llu held, %llu blocked: %s",
 			       semel_text_shown(consumer->config.scope),
 			       (unsigned long long)remaining->backlog.waiting,
 			       (unsigned long long)remaining->backlog.delayed,
@@ -418,7 +422,7 @@ static semel_status end_undrained(struct semel_consumer *consumer, struct run *r
 	return explain_remaining(consumer, &run->remaining, error);
 }
 
-/* until_ms < 0: without a limit, and not draining. */
+/* until_ms < 0: no time limit, and no drain. */
 static semel_status run_until(struct semel_consumer *consumer, int64_t until_ms, uint64_t max,
 			      semel_error *error)
 {
@@ -430,7 +434,7 @@ static semel_status run_until(struct semel_consumer *consumer, int64_t until_ms,
 	while (!run.drained && !is_over(consumer)) {
 		int64_t pause_ms = 0;
 		status = step_or_sleep(consumer, &run);
-		/* Of reading what remains: the step has handled its own. */
+		/* An outage while reading what remains; the step has handled its own. */
 		status = handle_outage(consumer, status, &pause_ms, &run.error);
 		if (pause_ms > 0)
 			pause_for(consumer, pause_ms);

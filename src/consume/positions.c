@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* - A position never passes an offset whose event is not settled for good. With its transaction are
- *   those that are done, duplicates, dead or parked; one under retry is so when its copy was
- *   confirmed, after the transaction, and its position is written with the next one.
- * - The position is written in the transaction of the effects, and the fence is checked there, also
- *   when the position has not moved: a reader that was replaced commits nothing.
- * - What is settled behind an offset that is not comes again after a crash; the claims
- *   show what was done.
+/* - A position never passes an offset whose event is not settled for good. Events that are done,
+ *   duplicate, dead or parked are settled by their transaction. An event under retry is settled
+ *   when its copy has been confirmed, after the transaction; its position is written with the next
+ *   transaction.
+ * - The position is written in the transaction of the effects, and the fence is checked there, even
+ *   if the position has not moved: a reader that was replaced commits nothing.
+ * - After a crash, an event that was settled after an unsettled one is redelivered; the claims show
+ *   what was done.
  */
 #include "consume/positions.h"
 
@@ -17,7 +18,7 @@
 
 #define LEASE_MAX_MS 60000
 
-enum progress { OPEN, WRITTEN, SETTLED }; /* WRITTEN: with a transaction that may have failed */
+enum progress { OPEN, WRITTEN, SETTLED }; /* WRITTEN: in a transaction that may have failed */
 
 struct fetched {
 	struct semel_anchor event;
@@ -29,9 +30,9 @@ struct reader {
 	char *topic;
 	struct semel_position position; /* as the store has it */
 	bool held;
-	int64_t next;               /* after the last one fetched */
-	struct semel_anchor behind; /* the last one settled before those fetched */
-	struct fetched *fetched;    /* ascending, since the first that is not settled */
+	int64_t next;               /* the offset after the last one fetched */
+	struct semel_anchor behind; /* the last one settled before those in fetched */
+	struct fetched *fetched;    /* ascending, from the first that is not settled */
 	size_t start, length, capacity;
 	int64_t renew_at_ms; /* steady */
 };
@@ -114,8 +115,8 @@ static bool add_fetched(struct reader *reader, const struct semel_delivery *deli
 	return true;
 }
 
-/* The first offset that is not settled, if everything from `lowest` on counts as settled; and the
- * last event before it. */
+/* The first offset that is not settled, if progress `lowest` and above counts as settled;
+ * *behind_out: the last event before that offset. */
 static int64_t first_open(const struct reader *reader, enum progress lowest,
 			  struct semel_anchor *behind_out)
 {
@@ -201,7 +202,7 @@ static struct semel_anchor offset_store_anchor(void *user, const char *topic, in
 	return reader ? reader->behind : SEMEL_ANCHOR_NONE;
 }
 
-/* Everything from `lowest` on counts as settled. */
+/* Progress `lowest` and above counts as settled. */
 static semel_status write_position(struct semel_positions *positions, struct reader *reader,
 				   enum progress lowest, semel_error *error)
 {
@@ -341,7 +342,8 @@ static bool is_settled_by_commit(const struct semel_item *item)
 	return semel_item_is_settled(item) && (item->state != SEMEL_ITEM_RETRYING || item->stored);
 }
 
-/* What an earlier transaction wrote, and was not settled after it, was rolled back. */
+/* Offsets that an earlier transaction wrote, and that were not settled after it, were rolled
+ * back. */
 void semel_positions_begin(struct semel_positions *positions)
 {
 	for (size_t i = 0; i < positions->count; i++) {

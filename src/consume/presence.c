@@ -5,9 +5,9 @@
 #include "consume/consumer.h"
 #include "observe/log.h"
 
-#define CHANGED_MS 1000    /* after a change, at the earliest */
-#define ALWAYS_MS  5000    /* without one */
-#define FORGET_MS  3600000 /* rows of consumers that died */
+#define CHANGED_MS 1000    /* shortest interval, after a change */
+#define ALWAYS_MS  5000    /* interval without a change */
+#define FORGET_MS  3600000 /* age of rows of dead consumers */
 
 /* Where the broker cannot count what it has delivered, only the tasks here are counted. */
 static uint64_t count_in_flight(const struct semel_consumer *consumer)
@@ -25,7 +25,7 @@ static const char *reason_of(const struct semel_consumer *consumer, const char *
 		return outage;
 	if (consumer->breaker.state != SEMEL_BREAKER_CLOSED)
 		return consumer->breaker.reason[0] ? consumer->breaker.reason
-						   : "the handler's dependency does not answer";
+						   : "the handler fails repeatedly";
 	return consumer->broker ? consumer->broker->driver->blocked(consumer->broker) : NULL;
 }
 
@@ -70,7 +70,7 @@ static void remember(struct semel_consumer *consumer, const struct semel_presenc
 	last->paused = now->paused;
 }
 
-/* Once: it fails again every few seconds. */
+/* Logs once: the write fails again every few seconds. */
 static void log_failure(struct semel_consumer *consumer, const semel_error *error)
 {
 	if (consumer->presence.failed)

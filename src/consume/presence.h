@@ -20,13 +20,13 @@ struct semel_presence_state {
 	bool paused;
 	bool begun;       /* rows of consumers that died long ago were removed */
 	bool failed;      /* the store has refused the row, which was logged */
-	int64_t since_ms; /* since 1970: it waits; 0: it does not */
+	int64_t since_ms; /* since when it waits (since 1970); 0: it does not */
 };
 
-/* Between two steps, with the store connected. outage: what is unreachable, NULL: nothing. A
+/* Call between two steps, with the store connected. outage: what is unreachable; NULL: nothing. A
  * failure is not reported: the row is written again later. */
 void semel_presence_write(struct semel_consumer *consumer, const char *outage);
-/* The consumer ends. */
+/* The consumer ends: removes its row. */
 void semel_presence_end(struct semel_consumer *consumer);
 
 #endif

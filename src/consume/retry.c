@@ -36,7 +36,7 @@ enum semel_retry semel_retry_next(const struct semel_retry_policy *policy,
 
 #include <stddef.h>
 
-/* A hash of 0 stands for none. */
+/* 0 means no event, so a hash of 0 is stored as 1. */
 static uint64_t name_of(uint64_t event)
 {
 	return event ? event : 1;
@@ -51,7 +51,7 @@ static size_t find(const struct semel_timeouts *timeouts, uint64_t event)
 	return at;
 }
 
-/* Since the last answer. */
+/* Have several other events timed out since the last answer? */
 static bool several_timed_out(const struct semel_timeouts *timeouts, uint64_t event)
 {
 	uint32_t others = 0;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The claim is committed before the effect (separate, at most once), one event at a time, so that a
- * crash leaves one event in doubt and not a batch of them. The ack comes last all the same: the
- * claim makes it once at most, and a copy that comes again finds its followers.
+/* The claim is committed before the effect (separate claims, at most once), one event at a time, so
+ * that a crash leaves one event in doubt and not a whole batch. The ack still comes last: the claim
+ * alone ensures at most one run, and a redelivered copy still releases the followers of its event.
  *
- * An outage between both commits leaves the claim of an event that did not run. It is remembered
- * here until the store answers again; one at most, since such events run one by one.
- * - The effect was rolled back for certain: the claim is released, and the event runs again.
- * - It is unknown whether the effect was committed: the claim shows it if it is finished together
- *   with the effect. At most once it is finished before, and the event becomes a dead letter in
- *   doubt.
+ * An outage between the two commits leaves the claim of an event that did not run. It is remembered
+ * here until the store answers again; there is one at most, since such events run one by one.
+ * - The effect is known to be rolled back: the claim is released, and the event runs again.
+ * - It is unknown whether the effect was committed: a claim that is finished together with the
+ *   effect shows it. With at most once the claim is finished before the effect, and the event
+ *   becomes a dead letter in doubt.
  */
 #include "base/error.h"
 #include "consume/batch.h"
@@ -79,7 +79,7 @@ static void note_unfinished(struct semel_consumer *consumer, const struct semel_
 	consumer->unfinished = claim;
 }
 
-/* In the open transaction. */
+/* Releases the claim, or makes its event a dead letter. In the open transaction. */
 static semel_status write_resolution(struct semel_consumer *consumer, semel_error *error)
 {
 	struct semel_unfinished_claim *claim = consumer->unfinished;
@@ -160,8 +160,8 @@ static semel_status commit_claim(struct semel_consumer *consumer, struct semel_i
 
 /* ---- the run --------------------------------------------------------------------------------- */
 
-/* item is as it was when its run ended. *in_doubt_out: it is unknown whether it was committed, and
- * the claim does not show it. */
+/* ended: the item as it was when its run ended. *in_doubt_out: it is unknown whether the effect was
+ * committed, and the claim does not show it. */
 static semel_status commit_run(struct semel_consumer *consumer, struct semel_item *item,
 			       const struct semel_item *ended, bool *in_doubt_out,
 			       semel_error *error)
@@ -179,7 +179,8 @@ static semel_status commit_run(struct semel_consumer *consumer, struct semel_ite
 	return semel_failpoint(SEMEL_FP_CONSUME_AFTER_COMMIT, error);
 }
 
-/* Another consumer has taken it over: it is redelivered, and its claim then shows the outcome. */
+/* Another consumer has taken the event over: it is redelivered, and its claim then shows the
+ * outcome. */
 static void defer(struct semel_consumer *consumer, struct semel_item *item)
 {
 	semel_item_move(item, SEMEL_ITEM_DEFERRED);
@@ -207,7 +208,7 @@ static semel_status settle_run(struct semel_consumer *consumer, struct semel_ite
 	return semel_batch_write_positions(consumer, item, 1, error);
 }
 
-/* *owned_out false: another consumer has it now. */
+/* *owned_out false: the item belongs to another consumer now. */
 static semel_status begin_run(struct semel_consumer *consumer, const struct semel_item *item,
 			      bool *owned_out, semel_error *error)
 {
@@ -259,8 +260,8 @@ static semel_status run_and_acknowledge(struct semel_consumer *consumer, struct 
 
 	if (item->state == SEMEL_ITEM_ADMITTED) {
 		semel_status status = run_claimed(consumer, item, &in_doubt, error);
-		/* An outage costs no attempt: the effect was rolled back for certain, or it is in
-		 * doubt. */
+		/* An outage costs no attempt: either the effect is known to be rolled back, or the
+		 * event is in doubt. */
 		if (semel_status_class(status) == SEMEL_CLASS_OUTAGE)
 			note_unfinished(consumer, &claimed, in_doubt);
 		if (status != SEMEL_OK)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* - Done: the claim is PROCESSED, its hold is released, the entry that it was replayed from is
- *   settled, all with the effect.
- * - Failed for now: the hold and the number of runs are committed before the delayed copy is sent
+/* - Done: the claim becomes PROCESSED, the hold is released, and the dead letter that the event was
+ *   replayed from is settled, all together with the effect.
+ * - To be retried: the hold and the number of runs are committed before the delayed copy is sent
  *   (acknowledge.c).
  * - Given up: the dead letter is committed before the ack. If it cannot be stored, nothing is
  *   acknowledged.
@@ -28,7 +28,7 @@ static struct semel_hold hold_of(const struct semel_item *item, enum semel_hold_
 
 /* ---- holds ----------------------------------------------------------------------------------- */
 
-/* A total order is kept also where dead letters are skipped. */
+/* Total order is kept even where dead letters are skipped. */
 bool semel_item_can_hold_in_retry(const struct semel_consumer *consumer,
 				  const struct semel_item *item)
 {
@@ -43,7 +43,8 @@ static bool holds_when_dead(const struct semel_consumer *consumer, const struct 
 	return consumer->config.options.poison != SEMEL_POISON_SKIP && semel_item_can_hold(item);
 }
 
-/* Locked until the transaction's end: nothing is parked behind it until this is decided. */
+/* The hold stays locked until the end of the transaction: nothing is parked behind it until this is
+ * decided. */
 static semel_status read_hold(struct semel_consumer *consumer, const struct semel_item *item,
 			      struct semel_arena *arena, struct semel_hold *hold_out,
 			      semel_error *error)
@@ -64,13 +65,13 @@ static semel_status release_hold(struct semel_consumer *consumer, const struct s
 	    (SEMEL_PLANTED("skip-releases-nothing") &&
 	     consumer->config.options.poison == SEMEL_POISON_SKIP))
 		return status;
-	found.head_id = item->delivery->event.id; /* what the followers have waited for */
+	found.head_id = item->delivery->event.id; /* the event that the followers waited for */
 	return semel_hold_release(tx_of(consumer), consumer->config.scope, &found,
 				  SEMEL_BY_CONSUMER, arena, error);
 }
 
-/* Its key is held for the item from now on; unless it is held for another one, behind which the
- * item is parked when a copy of it arrives. */
+/* From now on the key is held for the item, unless it is already held for another event; then the
+ * item is parked behind that event when a copy of the item arrives. */
 static semel_status put_hold(struct semel_consumer *consumer, const struct semel_item *item,
 			     const struct semel_hold *hold, struct semel_arena *arena,
 			     semel_error *error)
@@ -167,7 +168,7 @@ static semel_status write_entry(struct semel_consumer *consumer, struct semel_it
 	return consumer->store->driver->dead_letters->add(tx_of(consumer), &entry, arena, error);
 }
 
-/* What the guard is to remember of an event that was given up. Same-tx leaves nothing. */
+/* Records in the guard that the event was given up. With same-tx no claim remains. */
 static semel_status fail_claim(struct semel_consumer *consumer, struct semel_item *item,
 			       semel_error *error)
 {
@@ -232,8 +233,8 @@ semel_status semel_settle_dead_alone(struct semel_consumer *consumer, struct sem
 
 /* ---- retries --------------------------------------------------------------------------------- */
 
-/* The head of a whole topic stays in the store too: a copy of it would come to the end of a queue
- * in which everything waits for it. */
+/* The head of a whole topic also stays in the store: a copy of it would go to the end of a queue in
+ * which every other event waits for it. */
 static semel_status store_head(struct semel_consumer *consumer, struct semel_item *item,
 			       semel_error *error)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What became of an item: recorded in the open transaction, so that the delivery can be
+/* The outcome of an item: recorded in the open transaction, so that the delivery can be
  * acknowledged after its commit. */
 #ifndef SEMEL_CONSUME_SETTLE_H
 #define SEMEL_CONSUME_SETTLE_H
@@ -14,21 +14,21 @@
 struct semel_consumer;
 struct semel_item;
 
-/* Later events of its key wait while it is retried. */
+/* Do later events of the item's key wait while it is retried? */
 bool semel_item_can_hold_in_retry(const struct semel_consumer *consumer,
 				  const struct semel_item *item);
-/* It was processed, now or before. */
+/* The item was processed, now or earlier. */
 semel_status semel_settle_done(struct semel_consumer *consumer, struct semel_item *item,
 			       struct semel_arena *arena, semel_error *error);
-/* The run ended with item->status. Retry, dead letter, or UNDECIDED with delay_ms for a run at
- * once. */
+/* The run ended with item->status. The item becomes a retry or a dead letter, or UNDECIDED with
+ * delay_ms if it is to run again at once. */
 semel_status semel_settle_failed(struct semel_consumer *consumer, struct semel_item *item,
 				 int64_t retry_after_ms, struct semel_arena *arena,
 				 semel_error *error);
-/* Nothing runs: it leaves the parked events, and those behind it are released. */
+/* The item does not run: it is removed from the parked events, and those behind it are released. */
 semel_status semel_settle_superseded(struct semel_consumer *consumer, struct semel_item *item,
 				     struct semel_arena *arena, semel_error *error);
-/* A dead letter, whatever the retry policy says. */
+/* The item becomes a dead letter, whatever the retry policy says. */
 semel_status semel_settle_dead(struct semel_consumer *consumer, struct semel_item *item,
 			       struct semel_arena *arena, semel_error *error);
 /* The same in a transaction of its own. */
@@ -39,7 +39,7 @@ semel_status semel_settle_dead_alone(struct semel_consumer *consumer, struct sem
  * settled are left alone. (acknowledge.c) */
 semel_status semel_acknowledge(struct semel_consumer *consumer, struct semel_item *const *items,
 			       uint32_t count, semel_error *error);
-/* The same for items in a row. */
+/* The same for an array of items. */
 semel_status semel_acknowledge_all(struct semel_consumer *consumer, struct semel_item *items,
 				   uint32_t count, semel_error *error);
 

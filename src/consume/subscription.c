@@ -28,7 +28,8 @@ static const char *handler_name(const struct semel_consumer *consumer)
 	return "none";
 }
 
-/* A hint only: the producer may have another database, and a role may not be allowed to read. */
+/* A hint only: the producer may use another database, and the role may not be allowed to read
+ * it. */
 static void hint_at_topics(const struct semel_consumer *consumer)
 {
 	struct semel_topics published = { 0 };

@@ -2,10 +2,10 @@
 /* What a consumer with an outside handler has in flight: deliveries that wait, calls that run, and
  * calls that have ended. Bounded by count here, and by bytes by the caller that adds.
  *
- * A task has memory of its own, which is reused by the next one; so a slow call retains nothing but
- * its own event, and an event costs no allocation once the table has been full.
+ * A task has memory of its own, which the next task reuses; so a slow call retains nothing but its
+ * own event, and once the table has been full, an event costs no allocation.
  *
- * Threads: the consumer's. A worker reads the event of a task that runs, and fills in its call.
+ * Threads: the consumer's. A worker reads the event of a running task, and fills in its call.
  */
 #ifndef SEMEL_CONSUME_TASK_TABLE_H
 #define SEMEL_CONSUME_TASK_TABLE_H
@@ -17,12 +17,12 @@ enum semel_task_state {
 	SEMEL_TASK_WAITING,
 	SEMEL_TASK_RUNNING,       /* its call was submitted */
 	SEMEL_TASK_ENDED,         /* its call has ended; the outcome is not committed */
-	SEMEL_TASK_COMMIT_UNKNOWN /* it did not start, and its claim may be committed or not */
+	SEMEL_TASK_COMMIT_UNKNOWN /* did not start; its claim may or may not be committed */
 };
 
 struct semel_task {
 	struct semel_item item, before; /* before: as it was when the transaction began */
-	struct semel_delivery delivery; /* what item.delivery is */
+	struct semel_delivery delivery; /* item.delivery points to it */
 	struct semel_call call;
 	struct semel_arena *arena;
 	struct semel_task *previous, *next; /* in the order in which they were added */
@@ -30,11 +30,11 @@ struct semel_task {
 	uint64_t id_hash, key_hash;
 	uint64_t call_number;
 	size_t bytes;
-	bool upcast;           /* item.event is the version that the handler wants */
+	bool upcast;           /* item.event is the handler's version */
 	int64_t not_before_ms; /* steady */
 };
 
-/* All of it in the arena. False: no memory. */
+/* Copies everything into the arena. False: no memory. */
 bool semel_delivery_copy(struct semel_arena *arena, const struct semel_delivery *from,
 			 struct semel_delivery *to);
 
@@ -45,19 +45,19 @@ struct semel_task_table {
 	size_t bytes; /* of all in flight */
 };
 
-/* False: no memory. clear also after a failure. */
+/* False: no memory. Call clear even after a failure. */
 bool semel_task_table_init(struct semel_task_table *table, uint32_t capacity);
 void semel_task_table_clear(struct semel_task_table *table);
 
-/* A copy of the delivery, last in the order. entry_id: of a follower, else data NULL. NULL: the
- * table is full, or no memory. */
+/* Adds a copy of the delivery, last in the order. entry_id: of a follower; otherwise its data is
+ * NULL. NULL: the table is full, or no memory. */
 struct semel_task *semel_task_table_add(struct semel_task_table *table,
 					const struct semel_consumer *consumer,
 					const struct semel_delivery *delivery,
 					struct semel_text entry_id);
 void semel_task_table_remove(struct semel_task_table *table, struct semel_task *task);
 
-/* The task of this very copy whose connection is gone, or NULL. */
+/* The task of exactly this copy whose connection was closed, or NULL. */
 struct semel_task *semel_task_table_find_detached(const struct semel_task_table *table,
 						  const struct semel_delivery *delivery);
 /* A call of this event runs, or has ended and is not settled. */

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Claims for applications that run their own consumers.
  *
- * - What identifies a claim has to be given: a blank scope or id, no topic or no time is an error,
- *   and no row is written.
+ * - Everything that identifies a claim is required: a blank scope or id, no topic or no time is an
+ *   error, and no row is written.
  * - The claim is made in the inbox itself and not through a guard: the transaction may be the
- *   application's own, which no guard elsewhere could join.
- * - same-tx joins the caller's transaction and never begins one; the other commits its own.
+ *   application's own, which a guard elsewhere could not join.
+ * - semel_inbox_try_claim_same_tx joins the caller's transaction and never begins one;
+ *   semel_inbox_try_claim commits its own.
  */
 #include "base/error.h"
 #include "base/time.h"
@@ -35,8 +36,8 @@ static semel_status check(const semel_claim *claim, const semel_store *store,
 		return semel_error_set(error, SEMEL_INVALID, "the claim has no topic");
 	if (claim->event_time_ms == 0)
 		return semel_error_set(error, SEMEL_INVALID,
-				       "the claim has no event time (give the event's own, not "
-				       "the clock's)");
+				       "the claim has no event time (give the event's own time, "
+				       "not the current time)");
 	if (!semel_time_is_in_calendar(claim->event_time_ms))
 		return semel_error_set(error, SEMEL_INVALID,
 				       "the claim's event time is outside the years 1 to 9999 "
@@ -88,7 +89,7 @@ semel_status semel_inbox_try_claim_same_tx(semel_tx tx, const semel_claim *claim
 	if (tx.driver == NULL || tx.native == NULL)
 		return semel_error_set(error, SEMEL_INVALID,
 				       "no connection was given (semel_borrow_sqlite and "
-				       "semel_borrow_postgres make a semel_tx of one)");
+				       "semel_borrow_postgres make a semel_tx from one)");
 	semel_status status = check(claim, tx.store, outcome_out, &scope, error);
 	if (status != SEMEL_OK)
 		return status;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chains of upcasters. Types form a line without forks or circles, which is checked when a step is
- * added, so applying them always ends. They run while the claim's transaction may be open, so a
+/* Chains of upcasters. Types form chains without forks or cycles, which is checked when a step is
+ * added, so applying them always ends. They may run while the claim's transaction is open, so a
  * program among them has little time. */
 #include "consume/upcast.h"
 
@@ -80,7 +80,7 @@ static const struct step *find_step(const struct semel_upcasters *upcasters, str
 	return NULL;
 }
 
-/* Does the chain that begins at one type come to the other? */
+/* Does the chain that begins at one type lead to the other? */
 static bool leads_to(const struct semel_upcasters *upcasters, const char *from, const char *to)
 {
 	const char *type = from;
@@ -240,7 +240,7 @@ static semel_status take_output(struct semel_child *child, struct applying *appl
 				struct semel_text *payload_out)
 {
 	struct semel_text output = semel_child_output(child);
-	/* Programs end their last line; a JSON text needs no such end. */
+	/* Programs end their last line with a newline; a JSON text needs none. */
 	if (semel_event_is_json(applying->event) && output.length > 0 &&
 	    output.data[output.length - 1] == '\n')
 		output.length--;
@@ -285,7 +285,8 @@ static semel_status run_child(struct semel_child *child, struct applying *applyi
 		return semel_error_set(applying->error, SEMEL_INTERNAL, "no memory");
 	default:
 		return semel_error_set(applying->error, SEMEL_HANDLER_RETRY,
-				       "it did not end within %d s", PROGRAM_TIMEOUT_MS / 1000);
+				       "the program did not exit within %d s",
+				       PROGRAM_TIMEOUT_MS / 1000);
 	}
 }
 
@@ -365,7 +366,7 @@ semel_status semel_upcasters_apply(const struct semel_upcasters *upcasters, seme
 				   struct semel_event *event, struct semel_arena *arena,
 				   semel_error *error)
 {
-	struct semel_event current = *event; /* a failure leaves the event as it came */
+	struct semel_event current = *event; /* a failure leaves the event unchanged */
 	struct applying applying = { store, &current, arena, error, upcasters->passed };
 	const struct step *step;
 	while ((step = find_step(upcasters, current.type)) != NULL) {

@@ -21,20 +21,20 @@ struct semel_upcast_step {
 };
 
 struct semel_upcasters *semel_upcasters_new(void);
-/* Variables that programs get although they are withheld otherwise. Not copied. */
+/* Variables that programs get although they are otherwise withheld. Not copied. */
 void semel_upcasters_pass_env(struct semel_upcasters *upcasters, const char *const *names);
 /* Copied. INVALID: blank types, two steps from one type, a cycle. */
 semel_status semel_upcasters_add(struct semel_upcasters *upcasters,
 				 const struct semel_upcast_step *step, semel_error *error);
-/* "FROM=TO:sql:EXPRESSION" or "FROM=TO:exec:COMMAND". USAGE, saying the form. */
+/* "FROM=TO:sql:EXPRESSION" or "FROM=TO:exec:COMMAND". USAGE: the error shows the form. */
 semel_status semel_upcasters_parse(struct semel_upcasters *upcasters, const char *specification,
 				   semel_error *error);
 /* Is there a newer version than this? */
 bool semel_upcasters_has_step(const struct semel_upcasters *upcasters,
 			      const struct semel_event *event);
 /* The event in its newest version; texts in the arena. The id never changes. HANDLER_REJECT or
- * HANDLER_RETRY when a step says so, with the step in the text; a new payload that claims to be
- * JSON and is not is HANDLER_REJECT. */
+ * HANDLER_RETRY: a step said so, and the text names the step. HANDLER_REJECT also when a new
+ * payload claims to be JSON and is not. */
 semel_status semel_upcasters_apply(const struct semel_upcasters *upcasters, semel_store *store,
 				   struct semel_event *event, struct semel_arena *arena,
 				   semel_error *error);

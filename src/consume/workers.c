@@ -46,7 +46,7 @@ static void run_call(struct semel_worker_job *job, void *worker, bool abandoned)
 		call->outcome =
 			(struct semel_outcome){ .status = SEMEL_OUTAGE, .interrupted = true };
 		snprintf(call->outcome.reason, sizeof call->outcome.reason,
-			 "not started because the consumer stops");
+			 "not started because the consumer is stopping");
 		return;
 	}
 	int64_t began_us = semel_step_timer_begin();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The worker pool that runs a handler outside the transaction: a handler of its own per worker, and
- * calls as jobs. The order of an aggregate is not kept by the pool: at most one call per
- * ordering key is submitted at a time (dispatch.c).
+/* The worker pool that runs a handler outside the transaction: one handler instance per worker, and
+ * calls as jobs. The pool does not keep the order of an aggregate: the caller submits at most one
+ * call per ordering key at a time (dispatch.c).
  *
  * Threads: all functions are called from the consumer's thread. A call belongs to the pool between
  * submit and take, and its event must stay unchanged meanwhile.

@@ -2,12 +2,12 @@
 /* What an operator can do with an event that was given up: list, replay, discard.
  *
  * - A replay changes the entry and sends the copy in one transaction, which locks the entry: of
- *   several replays at once one wins. A crash between the send and the commit leaves the entry
+ *   several concurrent replays one wins. A crash between the send and the commit leaves the entry
  *   PENDING, and a copy with the next replay number at the broker: the consumer runs it, and
  *   settles the entry (store.dead_settle).
- * - A REPLAYED entry that is not settled authorises one more run, by whichever copy of the event
- *   arrives: a copy that was lost can be sent again (semel repair).
- * - Dead letters of the relay go back to the outbox in the transaction that marks them.
+ * - A REPLAYED entry that is not settled authorises one more run of the event, by any of its
+ *   copies, so a copy that was lost can be sent again (semel repair).
+ * - Dead letters of the relay return to the outbox in the transaction that marks them.
  * - Discarding the head of a hold releases its followers in the same transaction. Copies of the
  *   head that arrive later are skipped.
  */
@@ -96,7 +96,7 @@ free_arena:
 	return status;
 }
 
-/* NOT_FOUND says how to find the right id. */
+/* If the entry is not found, the error says how to find the right id. */
 static semel_status read_entry(semel_store *store, const char *entry_id, struct semel_arena *arena,
 			       struct semel_dead_letter_row *entry_out, semel_error *error)
 {
@@ -132,7 +132,7 @@ free_arena:
 	return status;
 }
 
-/* Each entry is read again with its payload; one that was pruned or changed its status since the
+/* Each entry is read again with its payload; one that was pruned or changed its status after the
  * list was read is left out. */
 struct whole_list {
 	semel_store *store;
@@ -163,7 +163,7 @@ static void brief_seen(const semel_dead_letter *letter, void *user)
 		list->status = SEMEL_OK;
 }
 
-/* One payload in memory at a time, however long the list is. */
+/* Only one payload is in memory at a time, however long the list is. */
 semel_status semel_dead_letter_list(semel_store *store, const semel_dead_letter_filter *filter,
 				    semel_dead_letter_visitor visit, void *user, semel_error *error)
 {
@@ -239,8 +239,8 @@ static semel_status finish_transaction(semel_store *store, semel_status status, 
 	return store->driver->commit(store, error);
 }
 
-/* Back to the outbox and REPLAYED, or neither. The entry is read again inside the transaction: two
- * replays at once must not put it back twice. */
+/* Returns the event to the outbox and marks the entry REPLAYED, or does neither. The entry is read
+ * again in the transaction, so that two concurrent replays do not return it twice. */
 static semel_status return_to_outbox(const struct semel_dead_replayer *replayer,
 				     const char *entry_id, struct semel_arena *arena,
 				     semel_error *error)
@@ -269,7 +269,7 @@ finish:
 	return finish_transaction(store, status, error);
 }
 
-/* Connects before a transaction is open: no lock is held while a broker is waited for. */
+/* Connects before the transaction begins, so that no lock is held while waiting for the broker. */
 static semel_status need_broker(struct semel_dead_replayer *replayer, semel_error *error)
 {
 	if (replayer->broker)
@@ -277,7 +277,7 @@ static semel_status need_broker(struct semel_dead_replayer *replayer, semel_erro
 	return semel_broker_open(replayer->broker_url, replayer->env, 1, &replayer->broker, error);
 }
 
-/* The entry becomes REPLAYED, and stays locked until the transaction's end. */
+/* Marks the entry REPLAYED; it stays locked until the end of the transaction. */
 static semel_status mark_replayed(const struct semel_dead_replayer *replayer, const char *entry_id,
 				  struct semel_arena *arena,
 				  struct semel_dead_letter_row *entry_out, semel_error *error)
@@ -309,7 +309,7 @@ static semel_status send_copy(const struct semel_dead_replayer *replayer,
 	return semel_failpoint(SEMEL_FP_DLQ_AFTER_PUBLISH, error);
 }
 
-/* Marked and sent in one transaction: of several replayers at once one wins. */
+/* Marks the entry and sends the copy in one transaction: of several concurrent replays one wins. */
 static semel_status mark_and_send(struct semel_dead_replayer *replayer, const char *entry_id,
 				  struct semel_arena *arena, semel_error *error)
 {
@@ -399,7 +399,7 @@ semel_status semel_dead_letter_replay(semel_store *store, const char *broker_url
 
 /* ---- discard --------------------------------------------------------------------------------- */
 
-/* The hold that this event is the head of, if it is one. */
+/* Finds the hold whose head is this event, if there is one. */
 static semel_status find_hold(semel_tx tx, const struct semel_dead_letter_row *entry,
 			      struct semel_arena *arena, struct semel_hold *hold_out,
 			      semel_error *error)
@@ -421,9 +421,9 @@ static semel_status find_hold(semel_tx tx, const struct semel_dead_letter_row *e
 	return SEMEL_OK;
 }
 
-/* Followers of a discarded head are released; without any the hold is removed. The head may be in
- * RETRY: its replay was sent and not marked, and failed for now. The delayed copy of that run will
- * find the entry discarded, and change nothing. */
+/* Releases the followers of a discarded head; without followers removes the hold. The hold may be
+ * in RETRY: a replay was sent but not marked, and its run failed for now. The delayed copy of that
+ * run will find the entry discarded, and change nothing. */
 static semel_status release_followers(semel_tx tx, const struct semel_dead_letter_row *entry,
 				      struct semel_arena *arena, semel_error *error)
 {
@@ -434,8 +434,8 @@ static semel_status release_followers(semel_tx tx, const struct semel_dead_lette
 	return semel_hold_release(tx, entry->scope, &hold, SEMEL_BY_DISCARD, arena, error);
 }
 
-/* A copy that is still at the broker (the relay sent it twice, a replay was sent and not marked)
- * finds the decision among the claims, and is skipped. */
+/* Records the decision as a claim, so that a copy that is still at the broker is skipped (the relay
+ * sent it twice, or a replay was sent but not marked). */
 static semel_status forbid_copies(struct semel_guard *guard,
 				  const struct semel_dead_letter_row *entry, int64_t now_ms,
 				  semel_error *error)
@@ -461,7 +461,7 @@ static semel_status forbid_copies(struct semel_guard *guard,
 	return guard->driver->change(guard, &claim, &change, &changed, error);
 }
 
-/* Where an entry is discarded, in the open transaction. */
+/* What the functions of one discard share. */
 struct discard {
 	semel_store *store;
 	struct semel_guard *guard;
@@ -482,7 +482,7 @@ static semel_status discard_of_relay(const struct discard *discard,
 	return driver->dead_letters->return_to_outbox(tx, entry, true, error);
 }
 
-/* Locks come in the order in which a consumer takes them: the hold, the claim, the dead letter. */
+/* Takes locks in the order in which a consumer takes them: the hold, the claim, the dead letter. */
 static semel_status discard_of_scope(const struct discard *discard,
 				     const struct semel_dead_letter_row *entry, int64_t now_ms,
 				     semel_error *error)
@@ -503,7 +503,7 @@ static semel_status discard_of_scope(const struct discard *discard,
 	return release_followers(tx, entry, discard->arena, error);
 }
 
-/* In the open transaction, so that the entry is neither replayed nor changed meanwhile. */
+/* Runs in the open transaction, so that the entry is neither replayed nor changed meanwhile. */
 static semel_status discard_entry(const struct discard *discard, semel_error *error)
 {
 	struct semel_dead_letter_row entry = { 0 };
@@ -598,8 +598,8 @@ semel_status semel_dead_letter_add(semel_tx tx, const char *scope, const semel_e
 		return status;
 	if (!tx.driver->in_transaction(tx))
 		return semel_error_set(error, SEMEL_NO_TRANSACTION,
-				       "a dead letter joins your transaction, and none is open: "
-				       "BEGIN one on this connection first");
+				       "no transaction is open: a dead letter is written in your "
+				       "transaction (run BEGIN on this connection first)");
 
 	struct semel_arena *arena = semel_arena_new(ARENA_BLOCK);
 	if (!arena)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* src/deadletter: dead letters beyond the public API: many replays over one connection, and the
- * record that the program and the admin server both show. replay.h: retained events sent again.
+ * record that the program and the admin server both show. replay.h sends retained events again.
  *
  * To change here: this room changes the rows of events that were given up, always by the
  * moves of src/state, and sends copies; it runs no handler. A copy has authority only by the row
@@ -36,7 +36,7 @@ semel_status semel_dead_letter_list_brief(semel_store *store,
 					  semel_dead_letter_visitor visit, void *user,
 					  semel_error *error);
 
-/* One JSON object, every member present, null where it is unknown. */
+/* One JSON object with every member; unknown ones are null. */
 void semel_dead_letter_to_json(const semel_dead_letter *letter, struct semel_buffer *buffer);
 
 #endif

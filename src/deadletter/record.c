@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The record of a dead letter as other programs read it: `semel dlq --json` and the admin API show
- * the same members, and none is ever absent. */
+ * the same members, and every member is always present. */
 #include "deadletter/deadletter.h"
 
 #include "base/time.h"

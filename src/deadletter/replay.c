@@ -2,15 +2,15 @@
 /* Replay from the rows that the outbox still has.
  *
  * - Everything selected is checked before anything is sent: a refusal sends nothing.
- * - Ids never change. A subscription recognises an event by its id, as long as its guard remembers;
- *   so events older than that are refused, unless forced.
- * - A copy sent here carries no authority: what is dead, in doubt or discarded stays so. Only
+ * - Ids never change. A subscription recognises an event by its id as long as its guard remembers
+ *   the id, so older events are refused unless the replay is forced.
+ * - A copy sent here has no authority: what is dead, in doubt or discarded stays as it is. Only
  *   reprocess authorises the dead letters of what it sends, in the transaction that forgets the
  *   claims.
- * - reprocess forgets a claim and commits before it sends. The other way round the event could
- *   arrive while its claim is still there, be skipped as a duplicate and be lost. A crash in
- *   between leaves an event without a claim that was not sent: the same replay, run again, sends
- *   it, and until then `semel verify` reports it as missing.
+ * - reprocess forgets a claim and commits before it sends. In the other order the event could
+ *   arrive while its claim still exists, be skipped as a duplicate and be lost. A crash in between
+ *   leaves an event without a claim that was not sent: the same replay, run again, sends it, and
+ *   until then `semel verify` reports it as missing.
  * - reprocess refuses aggregates that are held in the scope: their parked followers would run
  *   before what is sent now, out of order. Replay or discard their dead letter first.
  */
@@ -39,10 +39,10 @@ struct run {
 	struct semel_arena *arena;     /* of a page */
 	struct semel_arena *run_arena; /* of the whole run */
 	semel_store *target;           /* the consumer store of the scope */
-	struct semel_guard *guard;     /* beside it */
+	struct semel_guard *guard;     /* of that store */
 	struct semel_topics topics;    /* of the scope */
-	int64_t known_since_ms;        /* what is older may be forgotten by an inbox */
-	int64_t last_seq;              /* of the chosen: later rows came after the count */
+	int64_t known_since_ms;        /* an inbox may have forgotten older events */
+	int64_t last_seq;              /* of the chosen; later rows were added after the count */
 	int64_t started_ms;            /* steady */
 	bool target_holds;             /* some aggregate of the scope is held */
 };
@@ -59,7 +59,8 @@ int64_t semel_replay_due_ms(uint64_t sent, uint32_t rate)
 
 /* ---- the selection --------------------------------------------------------------------------- */
 
-/* The rows after after_seq that the plan is about; *after_seq moves on. more_out false: the end. */
+/* Reads the next rows after *after_seq that the plan selects, and advances *after_seq. more_out
+ * false: there are no more. */
 static semel_status read_page(struct run *run, int64_t *after_seq, struct page *page,
 			      bool *more_out, semel_error *error)
 {
@@ -187,8 +188,8 @@ static semel_status read_known_since(semel_store *store, int64_t *since_ms_out, 
 	return status;
 }
 
-/* Before this moment a guard may have forgotten what was processed, or is about to by the retention
- * that is configured. */
+/* Finds the time before which a guard may have forgotten what was processed, or soon will, by the
+ * configured retention. */
 static semel_status find_known_since(struct run *run, semel_error *error)
 {
 	const struct semel_replay_plan *plan = run->plan;
@@ -224,10 +225,9 @@ static semel_status refuse_forgotten(const struct run *run, semel_error *error)
 	semel_time_format(run->known_since_ms, known);
 	return semel_error_set(
 		error, SEMEL_INVALID,
-		"%llu of %llu selected events are older than the inbox remembers "
+		"%llu of %llu selected events are older than the inbox retention "
 		"(oldest event: %s; inbox complete since: %s) and would be "
-		"processed twice: select with --since %s, or add --force if a second "
-		"effect is what you want",
+		"processed twice: select with --since %s, or add --force to accept a second effect",
 		(unsigned long long)run->counts->too_old, (unsigned long long)run->counts->chosen,
 		oldest, known, known);
 }
@@ -257,8 +257,8 @@ static semel_status check_selection(const struct run *run, semel_error *error)
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-/* A copy without authority: it runs where the event has not run, or where an operator has
- * authorised another run. */
+/* A copy without authority: it runs only if the event has not run, or if an operator has authorised
+ * another run. */
 static struct semel_publish_metadata copy_metadata(void)
 {
 	return (struct semel_publish_metadata){
@@ -302,7 +302,7 @@ static semel_status await_confirms(const struct run *run, struct confirms *confi
 			return semel_error_set(
 				error, SEMEL_OUTAGE,
 				"the broker did not confirm %llu events within 30 s: "
-				"run the same replay again when it answers",
+				"run the same replay again when the broker is reachable",
 				(unsigned long long)confirms->outstanding);
 	}
 	return SEMEL_OK;
@@ -337,7 +337,7 @@ static semel_status send_to_all(struct run *run, const struct semel_outbox_row *
 	semel_status status = SEMEL_OK;
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++)
 		status = offer(run, &rows[i].event, &confirms, error);
-	/* Also after a failure: what was taken is reported, and counts. */
+	/* Also after a failure: the events that the broker has taken are confirmed and counted. */
 	semel_status settled = await_confirms(run, &confirms, 0, status == SEMEL_OK ? error : NULL);
 	run->counts->sent += confirms.confirmed;
 	if (status != SEMEL_OK)
@@ -348,7 +348,7 @@ static semel_status send_to_all(struct run *run, const struct semel_outbox_row *
 			       confirms.reason);
 }
 
-/* The claim is forgotten, and a dead letter of the event authorises one more run, whatever its
+/* Forgets the claim, and lets a dead letter of the event authorise one more run, whatever its
  * status. */
 static semel_status forget_claim(const struct run *run, const struct semel_event *event,
 				 semel_error *error)
@@ -415,7 +415,7 @@ static semel_status send_to_scope(struct run *run, const struct semel_outbox_row
 	return SEMEL_OK;
 }
 
-/* Sleeps until the rate allows the next event. STOPPED when the wake was notified. */
+/* Sleeps until the rate allows the next event. STOPPED if the wake was notified. */
 static semel_status wait_for_rate(const struct run *run, semel_error *error)
 {
 	const struct semel_replay_plan *plan = run->plan;
@@ -430,7 +430,7 @@ static semel_status wait_for_rate(const struct run *run, semel_error *error)
 	}
 }
 
-/* How many events go in one burst: few when the rate is low, so that it is spread evenly. */
+/* How many events are sent in one burst: few if the rate is low, so that they are spread evenly. */
 static uint32_t burst_of(const struct semel_replay_plan *plan)
 {
 	uint32_t burst = plan->rate / SLICES_PER_SECOND;

@@ -36,9 +36,10 @@ static const struct {
 	[SEMEL_CHECK_STORE_DISK] = { "store-disk", "the store's disk has free space" },
 	[SEMEL_CHECK_SLOT] = { "slot", "the change stream can be read, and retains little log" },
 	[SEMEL_CHECK_SLOT_LIMIT] = { "slot-limit", "a slot without a reader cannot fill the disk" },
-	[SEMEL_CHECK_RELAY] = { "relay", "a relay publishes what waits" },
+	[SEMEL_CHECK_RELAY] = { "relay", "a relay publishes waiting events" },
 	[SEMEL_CHECK_REFUSED] = { "refused", "the broker accepts what is published" },
-	[SEMEL_CHECK_RETENTION] = { "retention", "the inbox remembers whatever can be replayed" },
+	[SEMEL_CHECK_RETENTION] = { "retention",
+				    "the inbox retention covers every event that can be replayed" },
 	[SEMEL_CHECK_BROKER_REACHED] = { "broker-reached", "the broker answers" },
 	[SEMEL_CHECK_BROKER_VERSION] = { "broker-version", "the broker's version is supported" },
 	[SEMEL_CHECK_BROKER_RIGHTS] = { "broker-rights",
@@ -53,8 +54,8 @@ static const struct {
 	[SEMEL_CHECK_LIMITS] = { "limits", "no queue drops events" },
 	[SEMEL_CHECK_CONSUMERS] = { "consumers", "every subscription has a running consumer" },
 	[SEMEL_CHECK_STUCK] = { "stuck", "no waiting event is stuck" },
-	[SEMEL_CHECK_TOPICS] = { "topics", "published topics are subscribed to, and subscribed "
-					   "topics are published" },
+	[SEMEL_CHECK_TOPICS] = { "topics", "every published topic has a subscription, and every "
+					   "subscribed topic has events" },
 	[SEMEL_CHECK_SECRET_FILES] = { "secret-files", "other users cannot read passwords, tokens "
 						       "and keys" },
 };
@@ -104,7 +105,7 @@ void semel_examination_failed(const struct semel_examination *examination, enum 
 			      const semel_error *error)
 {
 	char text[SEMEL_ERROR_TEXT_MAX];
-	const char *remedy = "correct what the message names, then run semel doctor again";
+	const char *remedy = "fix the reported error, then run semel doctor again";
 
 	snprintf(text, sizeof text, "%s", error->text);
 	size_t length = strlen(text);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The checks of `semel doctor`, and what they find. One table (finding.c) names every check; store
- * and broker drivers answer for the checks that apply to them, through a function of their own
- * (examine), and change nothing.
+ * and broker drivers run the checks that apply to them in their function `examine`, and change
+ * nothing.
  *
  * To change here: this room uses base only. It knows checks and how findings are reported;
  * what is wrong with a store or a broker is known by its driver. sqlite.h is for the drivers that
@@ -71,7 +71,7 @@ struct semel_examination {
 	semel_finding_fn report;
 	void *user;
 	const struct semel_env *env;
-	bool relays, consumes;  /* what this user is to run */
+	bool relays, consumes;  /* what this user runs */
 	const char *slot;       /* the change stream's */
 	bool slot_required;     /* a relay is configured to read it */
 	uint64_t slot_budget;   /* bytes */
@@ -90,19 +90,20 @@ void semel_examination_fine(const struct semel_examination *examination, enum se
 /* remedy: what to do; NULL when it is fine. */
 void semel_examination_report(const struct semel_examination *examination, enum semel_check check,
 			      enum semel_severity severity, const char *text, const char *remedy);
-/* A failed call as a problem: the brackets at the end of its text say what to do. */
+/* Reports a failed call as a problem: the remedy is the text in brackets at the end of its
+ * message. */
 void semel_examination_failed(const struct semel_examination *examination, enum semel_check check,
 			      const semel_error *error);
 
-/* Pure: how severe is it that only so much of the disk is free? */
+/* Pure: the severity of having only this much free disk space. */
 enum semel_severity semel_disk_space_severity(uint64_t free_bytes, uint64_t total_bytes);
 void semel_examination_disk_space(const struct semel_examination *examination,
 				  enum semel_check check, const char *where, uint64_t free_bytes,
 				  uint64_t total_bytes);
-/* Of the disk that this path of ours is on. */
+/* Checks the disk that this path is on. */
 void semel_examination_disk(const struct semel_examination *examination, enum semel_check check,
 			    const char *path);
-/* Pure: how severe is it that a clock is so far ahead of ours (below zero: behind)? */
+/* Pure: the severity of a clock that is this far ahead of ours (below zero: behind). */
 enum semel_severity semel_clock_skew_severity(int64_t ahead_ms);
 
 #endif

@@ -19,7 +19,7 @@
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* Can users who are neither owner nor in a group come as far as the file's folder? */
+/* Can users who are neither the owner nor in a group reach the file's folder? */
 static bool can_be_reached(const char *path)
 {
 	char folder[PATH_MAX];
@@ -81,7 +81,7 @@ static bool report_others(const char *path, enum semel_check check,
 	return true;
 }
 
-/* The URL's mode is for a file that is made; one that is there keeps its own. */
+/* The mode in the URL is for a new file; an existing file keeps its own. */
 static bool report_group(const char *path, mode_t mode, enum semel_check check,
 			 const struct semel_examination *examination)
 {
@@ -110,7 +110,7 @@ static void examine_modes(const char *path, mode_t mode, enum semel_check check,
 
 /* ---- the lock -------------------------------------------------------------------------------- */
 
-/* A log that cannot be emptied is held by a reader that does not end. */
+/* A log that cannot be emptied is held by a reader whose transaction does not end. */
 static void examine_log(const char *path, enum semel_check check,
 			const struct semel_examination *examination)
 {
@@ -125,8 +125,9 @@ static void examine_log(const char *path, enum semel_check check,
 	snprintf(text, sizeof text,
 		 "%.300s has %lld MB: a reader holds an old snapshot of the file", name,
 		 (long long)(log.st_size >> 20));
-	semel_examination_report(examination, check, SEMEL_SEVERITY_ADVICE, text,
-				 "end the long read transaction; the log is emptied then");
+	semel_examination_report(
+		examination, check, SEMEL_SEVERITY_ADVICE, text,
+		"end the long read transaction; the log is then reused from its start");
 }
 
 /* The URL was checked when the file was opened. */
@@ -160,10 +161,9 @@ void semel_sqlite_examine(sqlite3 *db, const struct semel_url *url,
 			 "%.300s: %s holds the write lock for more than "
 			 "%d ms",
 			 path, writer, LOCK_MS);
-		semel_examination_report(
-			examination, checks->lock, SEMEL_SEVERITY_PROBLEM, text,
-			"end the transaction that is open (fuser shows who has the "
-			"file open)");
+		semel_examination_report(examination, checks->lock, SEMEL_SEVERITY_PROBLEM, text,
+					 "end the open transaction (fuser shows who has the "
+					 "file open)");
 	} else {
 		semel_error error = { .status = SEMEL_OK };
 		(void)semel_sqlite_error(db, code, "write", &error);

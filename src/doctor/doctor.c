@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The store and the broker, each by itself; with both, the subscriptions: do they have consumers,
- * is anything stuck, and does every topic have both events and a subscription? */
+/* Examines the store and the broker, each on its own; if both are reachable, also the
+ * subscriptions: do they have consumers, is anything stuck, and does every topic have both events
+ * and a subscription? */
 #include "doctor/doctor.h"
 
 #include "base/error.h"
@@ -22,7 +23,7 @@ struct run {
 	const struct semel_doctor_plan *plan;
 	struct semel_arena *arena;
 	semel_store *store; /* NULL: it cannot be opened */
-	/* Of examine_subscriptions. */
+	/* Set by examine_subscriptions: */
 	struct semel_broker *broker;
 	struct semel_subscription_row *rows;
 	uint32_t count;
@@ -68,7 +69,8 @@ report_failure:
 	semel_examination_failed(&run->plan->examination, SEMEL_CHECK_RELAY, &error);
 }
 
-/* Events that the broker refuses, with the reason of one that is retried or was given up. */
+/* Reports events that the broker refuses, with the reason of one that is retried or was given
+ * up. */
 static void examine_refused(struct run *run)
 {
 	struct semel_outbox_counts counts = { 0 };
@@ -109,12 +111,11 @@ static void examine_retention(struct run *run)
 	report(run, SEMEL_CHECK_RETENTION, too_short ? SEMEL_SEVERITY_PROBLEM : SEMEL_SEVERITY_FINE,
 	       text,
 	       too_short ? "set retention.inbox to at least retention.outbox: replayed events that "
-			   "the "
-			   "inbox has forgotten are processed twice"
+			   "the inbox has forgotten are processed twice"
 			 : NULL);
 }
 
-/* The settings may be right and the tables still differ, when prune ran with other settings. */
+/* The settings may be right although the tables are wrong, if prune ran with other settings. */
 static void examine_forgotten(struct run *run)
 {
 	const struct semel_store_driver *driver = run->store->driver;
@@ -210,7 +211,8 @@ static bool is_required(const struct semel_doctor_plan *plan, const char *scope)
 	return false;
 }
 
-/* Their partitions and delays are not in the store, so those of the broker are accepted. */
+/* Compares subscriptions that only the store has. Their partitions and delays are not in the store,
+ * so those of the broker are accepted. */
 static void examine_registered(struct run *run)
 {
 	struct semel_subscription_row *rows = NULL;
@@ -265,7 +267,8 @@ static void report_consumers(const struct run *run, const struct semel_subscript
 		       "start a consumer: semel consume, or semel run");
 	else if (waits)
 		report(run, SEMEL_CHECK_CONSUMERS, SEMEL_SEVERITY_PROBLEM, text,
-		       "restore what it waits for; it resumes by itself");
+		       "restore the dependency named above; consumption then resumes "
+		       "automatically");
 	else
 		report(run, SEMEL_CHECK_CONSUMERS, SEMEL_SEVERITY_FINE, text, NULL);
 	semel_buffer_free(&why);

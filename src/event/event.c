@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an event must be: checked once when it is made, and again when it is delivered, since other
- * programs write outbox rows and messages too. Both use the same rules; only the messages differ.
- */
+/* The rules that an event must meet. They are checked when it is created, and again when it is
+ * delivered, since other programs write outbox rows and messages too. Both checks use the same
+ * rules; only the messages differ. */
 #include "event/event.h"
 
 #include "base/error.h"
@@ -113,7 +113,7 @@ bool semel_event_is_json(const struct semel_event *event)
 	return is_json_type(event->content_type);
 }
 
-/* Nearly every name is short and plain; this check is all that it costs. */
+/* Nearly every name is short and plain, and needs no other check than this one. */
 static bool is_plain_name(struct semel_text name)
 {
 	if (name.length == 0 || name.length > SEMEL_NAME_MAX || name.data[0] == ' ')
@@ -151,7 +151,7 @@ static semel_status no_memory(semel_error *error)
 	return semel_error_set(error, SEMEL_INTERNAL, "no memory for the event");
 }
 
-/* Checks what was given, or takes the fallback; a name without a fallback has to be given. */
+/* Checks the given name, or takes the fallback; a name without a fallback is required. */
 static semel_status take_name(const char *field, const char *given, struct semel_text fallback,
 			      struct semel_arena *arena, struct semel_text *name_out,
 			      semel_error *error)
@@ -188,9 +188,9 @@ static semel_status take_topic(const semel_event_input *input, struct semel_aren
 	if (input->topic)
 		return take_name("topic", input->topic, none, arena, &event->topic, error);
 	if (event->aggregate_type.length + sizeof(TOPIC_SUFFIX) - 1 > SEMEL_NAME_MAX)
-		return semel_error_set(error, SEMEL_INVALID,
-				       "the aggregate type is too long to make a topic of: give a "
-				       "topic");
+		return semel_error_set(
+			error, SEMEL_INVALID,
+			"the aggregate type is too long for the default topic: give a topic");
 	event->topic = semel_event_default_topic(event->aggregate_type, arena);
 	return event->topic.data ? SEMEL_OK : no_memory(error);
 }
@@ -393,10 +393,11 @@ semel_status semel_event_check_names(const struct semel_event *event, semel_erro
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		if (semel_text_has_nul(names[i].text))
 			return semel_error_set(error, SEMEL_INVALID,
-					       "the event's %s has a zero byte in it: publish it "
-					       "again without",
+					       "the event's %s has a zero byte in it: publish the "
+					       "event again without it",
 					       names[i].field);
-	/* JSON has no other way to write it; a name with one is not valid (a value may be). */
+	/* JSON has no other way to write a NUL. Headers are invalid if a name contains one; a value
+	 * may contain one. */
 	if (semel_text_find(event->headers, SEMEL_TEXT("\\u0000")) &&
 	    !semel_json_is_valid(event->headers))
 		return semel_error_set(error, SEMEL_INVALID,
@@ -442,7 +443,7 @@ semel_status semel_event_check(const struct semel_event *event, semel_error *err
 		return semel_error_set(error, SEMEL_CONTRACT,
 				       "the event's headers are not a JSON object");
 	if (!event->payload.data)
-		return SEMEL_OK; /* a tombstone: nothing that could be wrong */
+		return SEMEL_OK; /* a tombstone has no payload to check */
 	if (check_payload(event->payload, event->content_type, error) != SEMEL_OK)
 		return semel_error_set(error, SEMEL_CONTRACT,
 				       "the event's payload does not match its content type %s",
@@ -467,7 +468,7 @@ struct semel_text semel_event_header(const struct semel_event *event, const char
 	return semel_json_member(event->headers, name, arena);
 }
 
-/* What flows on from an event to its follow-ups. */
+/* The headers that flow from an event to its follow-ups. */
 static const struct {
 	const char *name;
 	bool is_event_id;  /* the value is the event's id … */
@@ -506,9 +507,9 @@ struct semel_text semel_event_flow_headers(const struct semel_event *event,
 
 /* ---- names that no store can keep -------------------------------------------------------------
  *
- * They came from elsewhere: too long for an index, not UTF-8, a zero byte. Such an event breaks the
- * contract; its dead letter gets names that can be stored. Two different names never become the
- * same one: a hash of the whole stands at the end. */
+ * They come from other programs: too long for an index, not UTF-8, or with a zero byte. Such an
+ * event breaks the contract; its dead letter gets names that can be stored. A hash of the whole
+ * name at the end keeps different names different. */
 
 /* U+FFFD */
 static const struct semel_text replacement = SEMEL_TEXT_CONST("\xef\xbf\xbd");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* src/event: the envelope, one event as every room sees it. A view: the texts belong to an arena or
- * to the caller, and are NUL-ended.
+ * to the caller, and are NUL-terminated.
  *
  * To change here: this room checks, completes and writes events, as JSON (record.c) and
  * as fields of a protocol (wire.h); it has no store and no broker. What it refuses is part of the
@@ -30,7 +30,7 @@ struct semel_event {
 	int64_t time_ms;
 };
 
-/* Replaces what is not shown of an event. */
+/* Replaces the parts of an event that are not shown. */
 #define SEMEL_HIDDEN "[hidden]"
 
 /* An event in a log, by which a reader recognises the log. offset -1: none is known. */
@@ -41,44 +41,43 @@ struct semel_anchor {
 
 #define SEMEL_ANCHOR_NONE ((struct semel_anchor){ .offset = -1 })
 
-/* Stored: it never changes. */
+/* The hash is stored, so this function must never change. */
 uint64_t semel_event_hash_id(struct semel_text id);
 
 #define SEMEL_NAME_MAX    255 /* type, aggregate, topic, routing key, id */
 #define SEMEL_HEADERS_MAX 65536
-/* Of a delivery: messages of others may have longer names than ours. All of a key fits into one
- * entry of every store's index. */
+/* The limit for deliveries: messages of other programs may have longer names than ours. A whole key
+ * still fits into one index entry of every store. */
 #define SEMEL_FOREIGN_NAME_MAX 1024
 
 /* Checks an input and completes it (defaults, id, time), in the arena. INVALID or TOO_LARGE with a
- * text that names the field and says what to do. Nothing of the input is referred to but what is
- * copied; the payload is not copied, and must outlive the event. */
+ * text that names the field and says what to do. Everything of the input is copied except the
+ * payload, which must outlive the event. */
 semel_status semel_event_from_input(const semel_event_input *input, const struct semel_env *env,
 				    struct semel_arena *arena, struct semel_event *event_out,
 				    semel_error *error);
 
-/* Before an event of an outbox is sent, since other programs write into the table too: INVALID when
- * a name of it, or of a header, holds a NUL. Brokers and their clients would cut it there, and take
- * it for another name. */
+/* Checks an event of the outbox before it is sent, since other programs write into the table too.
+ * INVALID when one of its names, or the name of a header, contains a NUL: brokers and their clients
+ * would cut it there, and take it for another name. */
 semel_status semel_event_check_names(const struct semel_event *event, semel_error *error);
 /* <aggregate type>.events, in the arena; data NULL: no memory. */
 struct semel_text semel_event_default_topic(struct semel_text aggregate_type,
 					    struct semel_arena *arena);
 
-/* Is this delivery what the contract asks for? CONTRACT: no id, names missing or such that a store
- * cannot keep them, headers that are not a JSON object, or a payload that claims to be JSON and is
- * not.
- */
+/* Does this delivery meet the contract? CONTRACT: no id, names that are missing or that a store
+ * cannot keep, headers that are not a JSON object, or a payload that claims to be JSON and is
+ * not. */
 semel_status semel_event_check(const struct semel_event *event, semel_error *error);
 /* Can every store keep this name, and find it again? CONTRACT, naming the field. */
 semel_status semel_event_check_storable(const char *field, struct semel_text name,
 					semel_error *error);
-/* Names that no store can keep are replaced by others, the same for the same name: what remains of
- * it as text, and a hash. In the arena; without memory a name is lost. */
+/* Replaces names that no store can keep by the beginning of the name and a hash; the same name
+ * always gets the same replacement. In the arena; without memory a name is lost. */
 void semel_event_make_storable(struct semel_event *event, struct semel_arena *arena);
 
 bool semel_event_is_json(const struct semel_event *event);
-/* Both are of one aggregate. */
+/* True if both events are of the same aggregate. */
 bool semel_event_is_sibling(const struct semel_event *event, const struct semel_event *other);
 
 /* A known header ("correlationId"), or data NULL. */
@@ -97,12 +96,13 @@ struct semel_text semel_event_follow_up_headers(const struct semel_event *event,
  * contentType, headers, payload (the value itself when it is JSON, else a string; payloadBase64
  * when it is not UTF-8). Always one line: line breaks between JSON tokens become spaces. */
 void semel_event_to_json(const struct semel_event *event, struct semel_buffer *buffer);
-/* The same for display, as of a dead letter: a time that is not known is null. Handlers get
- * the first moment of 1970 for it, since a claim of their own needs a time. */
+/* The same for display, for example of a dead letter: an unknown time is null. Handlers get
+ * 1970-01-01 instead, since a claim of their own needs a time. */
 void semel_event_to_record(const struct semel_event *event, struct semel_buffer *buffer);
 
-/* A line of `publish --batch`, the same members (payload may be any JSON value: a text stays as it
- * is only with a contentType that is not JSON). Unknown members are INVALID. All in the arena. */
+/* Reads a line of `publish --batch`, with the same members (payload may be any JSON value: a text
+ * stays as it is only with a contentType that is not JSON). Unknown members are INVALID. All in the
+ * arena. */
 semel_status semel_event_input_from_json(struct semel_text line, struct semel_arena *arena,
 					 semel_event_input *input_out, semel_error *error);
 

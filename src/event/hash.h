@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One hash for everything that is spread by aggregate: lanes, partitions, workers. It is part of
+/* The hash for everything that is spread by aggregate: lanes, partitions, workers. It is part of
  * the file format (a topic's partitions), so it never changes. */
 #ifndef SEMEL_EVENT_HASH_H
 #define SEMEL_EVENT_HASH_H

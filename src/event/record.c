@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An event as one line of JSON, and back. The payload's own bytes are kept, so that a number with
- * twenty digits or a member's order survives the way through a line. */
+/* An event as one line of JSON, and back. The bytes of the payload are kept, so that a number with
+ * twenty digits or the order of members survives the conversion. */
 #include "base/buffer.h"
 #include "base/error.h"
 #include "base/json.h"
@@ -18,7 +18,7 @@ static void put_text(struct semel_buffer *buffer, const char *name, struct semel
 	semel_buffer_append(buffer, ",", 1);
 }
 
-/* Inside strings valid JSON has no raw line breaks, so all that are found stand between tokens. */
+/* Valid JSON has no raw line breaks inside strings, so every line break is between tokens. */
 static void put_on_one_line(struct semel_buffer *buffer, struct semel_text json)
 {
 	size_t from = buffer->length;
@@ -329,8 +329,8 @@ static semel_status note_members(struct reading *reading, struct semel_text line
 	return SEMEL_OK;
 }
 
-/* In the order of the table, not of the line: what a payload's text means is up to the content
- * type. */
+/* Members are read in the order of the table, not of the line: how the payload is read depends on
+ * the content type. */
 semel_status semel_event_input_from_json(struct semel_text line, struct semel_arena *arena,
 					 semel_event_input *input_out, semel_error *error)
 {

@@ -68,7 +68,7 @@ static char lower(char letter)
 	return letter >= 'A' && letter <= 'Z' ? (char)(letter - 'A' + 'a') : letter;
 }
 
-/* Without regard to case; prefix is in small letters. */
+/* Ignores case; prefix must be lower-case. */
 static bool begins_alike(struct semel_text text, const char *prefix)
 {
 	size_t at = 0;
@@ -96,7 +96,7 @@ static bool spells_attribute(struct semel_text name)
 	return false;
 }
 
-/* What RabbitMQ obeys (CC and BCC are more routing keys), or writes itself. */
+/* Headers that RabbitMQ interprets (CC and BCC are additional routing keys) or writes itself. */
 static bool is_brokers(struct semel_text name)
 {
 	static const char *const begins[] = { "x-death",          "x-first-death-",
@@ -112,8 +112,8 @@ static bool is_brokers(struct semel_text name)
 	return false;
 }
 
-/* Names with a meaning of their own are never headers of an event; nor is one with a zero byte,
- * which some readers take for its end. */
+/* Names with a special meaning are never headers of an event; nor is a name with a zero byte, where
+ * some readers would cut it. */
 static bool is_reserved(const struct semel_wire_names *names, struct semel_text name)
 {
 	return semel_text_has_control(name) || begins_alike(name, OURS) ||
@@ -136,7 +136,7 @@ static void put(struct writer *writer, struct semel_text name, struct semel_text
 			(struct semel_wire_field){ name, value };
 }
 
-/* Without headers of the event's own there are fewer fields than bits. */
+/* If the event has no headers of its own, there are fewer fields than bits. */
 static void put_varying(struct writer *writer, struct semel_text name, struct semel_text value)
 {
 	if (value.data && writer->message->count < 32)
@@ -184,7 +184,7 @@ static size_t count_headers(struct semel_text headers)
 	return count;
 }
 
-/* The event's own headers; is_plain_out: there shall be no others. */
+/* Writes the event's own headers; *is_plain_out: no others are to be written. */
 static void put_headers(struct writer *writer, const struct semel_wire_names *names,
 			struct semel_text headers, bool *is_plain_out)
 {
@@ -310,7 +310,7 @@ static void take_time(struct semel_wire_reading *reading, struct semel_text valu
 	reading->event.time_ms = time_ms;
 }
 
-/* The protocol's own property wins over the attribute. */
+/* The protocol's own property takes precedence over the attribute. */
 static void take_attribute(struct semel_wire_reading *reading, struct semel_text name,
 			   struct semel_text value)
 {
@@ -382,7 +382,7 @@ bool semel_wire_read_end(struct semel_wire_reading *reading)
 	fall_back(&event->aggregate_type, event->topic);
 	fall_back(&event->aggregate_id, event->routing_key);
 	fall_back(&event->content_type, SEMEL_TEXT("application/octet-stream"));
-	/* Milliseconds in a field of seconds, and the like: no store could keep such a time. */
+	/* For example, milliseconds in a field of seconds: no store could keep such a time. */
 	if (!semel_time_is_in_calendar(event->time_ms))
 		event->time_ms = 0;
 	event->headers = semel_buffer_text(reading->headers);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The failure matrix, and the rules that trigger its rows.
  *
- * Rules are armed once, before any thread, and only read afterwards; the counters of hits are
- * atomic, so that "the third time" is one moment also with many threads. */
+ * Rules are armed once, before any thread starts, and only read afterwards; the hit counters are
+ * atomic, so that exactly one hit is the third one, even with many threads. */
 #include "fault/failpoint.h"
 
 #include "base/error.h"
@@ -84,10 +84,10 @@ static const struct semel_failpoint_row rows[SEMEL_FP_COUNT] = {
 				      "marked as replayed",
 				      "it is not sent again; the effect is applied once" },
 	[SEMEL_FP_REPLAY_AFTER_PUBLISH] = { "replay.after-publish", "operator",
-					    "a part of the selected events was sent again, the "
-					    "rest was not",
-					    "the same replay, run again, sends them all; what is "
-					    "processed already is a duplicate" },
+					    "some of the selected events were sent again, the rest "
+					    "were not",
+					    "the same replay, run again, sends them all; events "
+					    "already processed are skipped as duplicates" },
 };
 
 enum action { ACTION_KILL, ACTION_ERROR, ACTION_PAUSE };

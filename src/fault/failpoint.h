@@ -4,8 +4,9 @@
  *
  *   SEMEL_FAILPOINT=relay.after-confirm:kill@3,consume.after-commit:pause=50
  *
- * Unset they cost one test of a flag. The table in failpoint.c is the failure matrix: the list that
- * `semel failpoints` prints, the tests run row by row, and the docs are made from.
+ * If the variable is not set, a failpoint costs one test of a flag. The table in failpoint.c is the
+ * failure matrix: the list that `semel failpoints` prints, the tests run row by row, and the docs
+ * are made from.
  *
  * To change here: this room uses base only. A new window is a row of the table and one call
  * where it is; nothing here changes what the program does unless the environment asks for it.
@@ -50,11 +51,11 @@ const struct semel_failpoint_row *semel_failpoint_rows(void); /* SEMEL_FP_COUNT 
 extern bool semel_failpoints_armed;
 
 /* Reads SEMEL_FAILPOINT. CONFIG, naming what is wrong and the nearest right name. Called once by
- * the program, before any thread; an unset variable arms nothing. */
+ * the program, before any thread starts; an unset variable arms nothing. */
 semel_status semel_failpoints_arm(const char *specification, semel_error *error);
 
-/* For tests in one process: called at every hit before any rule; it may leave by longjmp, as a kill
- * would. NULL: none. */
+/* For tests in one process: called at every hit before any rule; it may leave by longjmp, which
+ * acts like a kill. NULL: none. */
 typedef void (*semel_failpoint_fn)(enum semel_failpoint point, void *user);
 void semel_failpoints_watch(semel_failpoint_fn seen, void *user);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Planted bugs, for testing the checker. In every build that is shipped SEMEL_PLANTED is the
- * constant false and the compiler drops what stands behind it; only the test program
+ * constant false and the compiler drops the code that depends on it; only the test program
  * `semel-planted` and the model are compiled with SEMEL_PLANT_BUGS. SEMEL_PLANT names those that
- * are active, separated by commas; tests/chaos or tests/model finds each. */
+ * are active, separated by commas; tests/chaos or tests/model has to find each of them. */
 #ifndef SEMEL_FAULT_PLANT_H
 #define SEMEL_FAULT_PLANT_H
 

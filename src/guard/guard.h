@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The guard remembers which event was claimed, and processed, in which scope. The default is the
- * inbox of the consumer's own store; a shared memory of ids (Redis, memcached) is another driver.
+ * inbox of the consumer's own store; a shared set of ids (Redis, memcached) would be another
+ * driver.
  *
  * To change here: this header is the seam. A driver is its folder and its line in
  * registry.c; it includes this header, the store's seam, and what is below, never a rule. Rules
@@ -10,14 +11,15 @@
  * - true: every call is part of the store's open transaction. A rolled back effect leaves no claim,
  *   so a claim may be made as PROCESSED in the transaction of the effect (same-tx).
  * - false: every call is durable at once. The rules then claim as CLAIMED, commit, and run the
- *   handler (semel_consumer_is_same_tx), as they do for handlers outside the transaction. No driver
- *   is like this yet, and one step is missing for it: the rules change a claim to PROCESSED or
- *   FAILED before the store's commit, and would have to do so after it.
+ *   handler (semel_consumer_is_same_tx), as they do for handlers outside the transaction. There is
+ *   no such driver yet, and the rules would need one change for it: they change a claim to
+ *   PROCESSED or FAILED before the store's commit, and would have to do that after it.
  *
- * Everything that asks or changes claims goes through a guard, but for these, which read the inbox
- * as a table of the store:
- * - semel_inbox_try_claim*: joins a transaction that is the application's own.
- * - verify: streams all ids of a scope in their order past the outbox's; no guard elsewhere could.
+ * Everything that reads or changes claims uses a guard, except for these, which use the inbox as a
+ * table of the store:
+ * - semel_inbox_try_claim*: joins a transaction of the application.
+ * - verify: merges all ids of a scope, in order, with those of the outbox; a guard on another
+ *   server could not.
  * - trace: shows the rows of the store as they are.
  * - prune, and doctor's findings about retention: they maintain the tables.
  *
@@ -30,16 +32,16 @@
 #include "base/url.h"
 #include "store/store.h"
 
-/* Until an option names another one. */
+/* Used unless an option names another one. */
 #define SEMEL_GUARD_DEFAULT_URL "inbox:"
 
 struct semel_guard {
 	const struct semel_guard_driver *driver;
 };
 
-/* All functions are required. Between `begin` and the end of the store's transaction where the
- * guard joins (NO_TRANSACTION without one), at any time where it does not; but for renew and
- * known_since, which are asked outside of transactions. */
+/* All functions are required. If the guard joins, they are called between `begin` and the end of
+ * the store's transaction (otherwise NO_TRANSACTION); if it does not, at any time. renew and
+ * known_since are always called outside of transactions. */
 struct semel_guard_driver {
 	const char *scheme; /* first word of the URL: "inbox" */
 	bool joins;
@@ -48,9 +50,10 @@ struct semel_guard_driver {
 	 * guard's server is unreachable. */
 	semel_status (*open)(const struct semel_url *url, semel_store *store,
 			     struct semel_guard **guard_out, semel_error *error);
-	/* Claims that are new are made, all in one call; the answers are in order. Of two claims of
-	 * one id the second finds the first. A claim as CLAIMED has an owner and a lease; an
-	 * expired lease changes nothing here: the caller decides whether to take it over. */
+	/* Makes the claims that are new, all in one call; the results are in the order of the
+	 * claims. If two claims have the same id, the second finds the first. A claim as CLAIMED
+	 * has an owner and a lease; an expired lease changes nothing here: the caller decides
+	 * whether to take it over. */
 	semel_status (*claim)(struct semel_guard *guard, const struct semel_inbox_claim *claims,
 			      size_t count, int64_t now_ms, struct semel_claim_result *results_out,
 			      semel_error *error);
@@ -61,8 +64,8 @@ struct semel_guard_driver {
 			       const struct semel_inbox_change *change, bool *changed_out,
 			       semel_error *error);
 	/* Forgets the claim and its business key, so that the event can be claimed again. With an
-	 * owner: only while the claim is unfinished and that owner's. A claim that is not there is
-	 * no failure. */
+	 * owner: only while the claim is unfinished and that owner's. A missing claim is not an
+	 * error. */
 	semel_status (*forget)(struct semel_guard *guard, const struct semel_inbox_claim *claim,
 			       semel_error *error);
 	/* Sets the end of the lease of every unfinished claim of this owner. */
@@ -73,17 +76,17 @@ struct semel_guard_driver {
 	semel_status (*is_settled)(struct semel_guard *guard, struct semel_text scope,
 				   struct semel_text event_id, bool *settled_out,
 				   semel_error *error);
-	/* Events of this time and later are remembered for certain; 0: all are. */
+	/* Claims of events of this time and later are certainly retained; 0: all claims are. */
 	semel_status (*known_since)(struct semel_guard *guard, int64_t *time_ms_out,
 				    semel_error *error);
 	void (*close)(struct semel_guard *guard);
 };
 
-/* Opens the guard that the URL names, beside this store. CONFIG, naming the schemes there are, when
- * none has it. */
+/* Opens the guard that the URL names, for this store. CONFIG, naming the known schemes, when none
+ * matches. */
 semel_status semel_guard_open(const char *url, semel_store *store, struct semel_guard **guard_out,
 			      semel_error *error);
-/* NULL: nothing. */
+/* guard may be NULL. */
 void semel_guard_close(struct semel_guard *guard);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A line that repeats is omitted and counted (log_limit.h).
+/* A repeated line is omitted and counted (log_limit.h).
  *
- * One line, one write, never longer than a pipe takes in one piece: lines of several processes on
- * one pipe do not mix. A line that is too long has its texts cut, not its end. */
+ * One line is one write of at most PIPE_BUF bytes, so lines of several processes on one pipe do not
+ * mix. If a line would be too long its texts are cut, not its end. */
 #include "observe/log.h"
 
 #include "base/buffer.h"
@@ -24,12 +24,12 @@
 #include <unistd.h>
 
 enum { LINE_MAX_BYTES = PIPE_BUF, LEVEL_COUNT = SEMEL_LOG_ERROR + 1 };
-enum { END_ROOM = 32 }; /* for the count of those left out, and the end */
+enum { END_ROOM = 32 }; /* for the count of omitted lines, and the end of the line */
 enum { NOT_SET_UP = -1, LEVEL_BITS = 3, AS_JSON = 4 };
 
 static const char *const level_names[LEVEL_COUNT] = { "debug", "info", "warn", "error" };
 
-/* The level and AS_JSON in one number, so that any thread may read it. */
+/* The level and AS_JSON in one number, so that any thread can read both. */
 static atomic_int settings = NOT_SET_UP;
 static atomic_bool clears_first;
 
@@ -68,7 +68,7 @@ static semel_status read_format(int *format, semel_error *error)
 	return SEMEL_OK;
 }
 
-/* A wrong value leaves the default in force, and is an error. */
+/* An invalid value is an error, and the default stays in force. */
 semel_status semel_log_setup(enum semel_log_level level, semel_error *error)
 {
 	int chosen_level = (int)level, format = AS_JSON;
@@ -121,7 +121,7 @@ static const char *field_text(const struct semel_log_fields *fields, size_t at)
 	return text;
 }
 
-/* At most limit bytes, and no half character at the end. */
+/* At most limit bytes of the string, without half a character at the end. */
 static struct semel_text cut(const char *string, size_t limit)
 {
 	struct semel_text text = semel_text_from(string, strnlen(string, limit));
@@ -190,7 +190,7 @@ static void put_fields(const struct line *line, const struct semel_log_fields *f
 		put_number(line, "attempt", fields->attempt);
 }
 
-/* On a terminal: nothing in a message may move the cursor or break the line. */
+/* On a terminal, nothing in a message may move the cursor or break the line. */
 static void put_message(const struct line *line, const char *message)
 {
 	struct semel_text text = cut(message, line->text_limit);
@@ -206,7 +206,7 @@ static void put_message(const struct line *line, const char *message)
 	}
 }
 
-/* Where the rest of the line begins, behind the time. */
+/* Returns where the rest of the line begins, after the time. */
 static size_t put_time(const struct line *line)
 {
 	char time[SEMEL_TIME_SIZE];
@@ -226,11 +226,11 @@ static void put_rest(const struct line *line, enum semel_log_level level, const 
 		put_fields(line, fields);
 }
 
-/* Short enough to be one write. Where the rest of the line begins. */
+/* Formats a line that is short enough for one write. Returns where the rest of the line begins. */
 static size_t put_line(struct line *line, enum semel_log_level level, const char *message,
 		       const struct semel_log_fields *fields)
 {
-	/* The smallest makes any line fit, even if every byte were escaped. */
+	/* With the smallest limit any line fits, even if every byte is escaped. */
 	static const size_t text_limits[] = { 1024, 256, 48 };
 	size_t rest = 0;
 	for (size_t i = 0; i < sizeof(text_limits) / sizeof(text_limits[0]); i++) {
@@ -292,7 +292,7 @@ static bool is_admitted(const struct line *line, size_t rest, enum semel_log_lev
 	return admitted;
 }
 
-/* What stopped repeating before its count was written. */
+/* Writes the counts of lines that stopped repeating before their counts were written. */
 static void write_overdue(struct line *line, bool all)
 {
 	struct semel_log_limit_entry entry;
@@ -316,7 +316,7 @@ void semel_log_flush(void)
 	semel_buffer_free(&buffer);
 }
 
-/* A line about one event is never a repeat: each decision has its own. */
+/* A line about one event is never counted as a repeat: each decision has its own line. */
 void semel_log(enum semel_log_level level, const char *message,
 	       const struct semel_log_fields *fields)
 {

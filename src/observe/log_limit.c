@@ -8,9 +8,8 @@ static bool is_over(const struct semel_log_limit_entry *line, int64_t now_ms)
 	return now_ms - line->since_ms >= SEMEL_LOG_LIMIT_WINDOW_MS;
 }
 
-/* The entry of the line, or the one to replace: one whose count is written, and of those the
- * oldest.
- */
+/* The entry of the line, or the one to replace: an unused one; otherwise the oldest of those
+ * without omitted lines to report, or else the oldest of all. */
 static struct semel_log_limit_entry *entry_of(struct semel_log_limiter *repeats, uint64_t hash)
 {
 	struct semel_log_limit_entry *spare = &repeats->lines[0];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Limits equal log lines: a few are written per window of time, the rest is counted, and the count
- * is written. Pure but for its memory; the caller has the mutex and the time. */
+/* Limits equal log lines: a few are written in each window of time, the others are counted, and the
+ * count is written. Pure except for its memory; the caller holds the mutex and passes the time. */
 #ifndef SEMEL_OBSERVE_LOG_LIMIT_H
 #define SEMEL_OBSERVE_LOG_LIMIT_H
 
@@ -9,13 +9,13 @@
 
 #define SEMEL_LOG_LIMIT_BURST        3
 #define SEMEL_LOG_LIMIT_WINDOW_MS    10000
-#define SEMEL_LOG_LIMIT_ENTRIES      64 /* different ones that are remembered */
+#define SEMEL_LOG_LIMIT_ENTRIES      64 /* different lines that are remembered */
 #define SEMEL_LOG_LIMIT_MESSAGE_SIZE 160
 
 struct semel_log_limit_entry {
 	uint64_t hash; /* of the line; 0: none */
 	int64_t since_ms;
-	uint32_t written, omitted; /* since then */
+	uint32_t written, omitted; /* since since_ms */
 	int level;
 	char message[SEMEL_LOG_LIMIT_MESSAGE_SIZE];
 };
@@ -24,12 +24,12 @@ struct semel_log_limiter {
 	struct semel_log_limit_entry lines[SEMEL_LOG_LIMIT_ENTRIES];
 };
 
-/* May the line be written? *omitted_out: how many equal ones were omitted since the last. */
+/* May the line be written? *omitted_out: how many equal lines were omitted since the last one. */
 bool semel_log_limiter_admit(struct semel_log_limiter *repeats,
 			     const struct semel_log_limit_entry *line, int64_t now_ms,
 			     uint32_t *omitted_out);
-/* One that was omitted and not repeated within its window (all: at any time), so that its count was
- * not written; the count is reset. False: there is none. */
+/* Takes a line that was omitted and not repeated within its window (all: at any time), so that its
+ * count was not written; resets the count. False: there is none. */
 bool semel_log_limiter_take_overdue(struct semel_log_limiter *repeats, int64_t now_ms, bool all,
 				    struct semel_log_limit_entry *line_out);
 

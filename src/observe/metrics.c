@@ -136,7 +136,8 @@ static const struct definition definitions[SEMEL_METRIC_COUNT] = {
 				      GAUGE,
 				      { "lane" } },
 	[SEMEL_METRIC_UP] = { "semel_up",
-			      "1 when this process reached it at the last attempt.",
+			      "1 if this process reached the store or the broker (label part) at "
+			      "the last attempt.",
 			      GAUGE,
 			      { "part" } },
 	[SEMEL_METRIC_READY] = { "semel_ready", "1 when /readyz reports ready.", GAUGE, { 0 } },
@@ -170,7 +171,8 @@ static const struct definition definitions[SEMEL_METRIC_COUNT] = {
 				  GAUGE,
 				  { "scope" } },
 	[SEMEL_METRIC_STUCK] = { "semel_stuck",
-				 "Events that wait and that nothing will move (semel repair).",
+				 "Stuck events: no consumer will ever process them (run semel "
+				 "repair).",
 				 GAUGE,
 				 { "scope" } },
 	[SEMEL_METRIC_DLQ_PENDING_AGE] = { "semel_dlq_pending_age_seconds",
@@ -178,8 +180,8 @@ static const struct definition definitions[SEMEL_METRIC_COUNT] = {
 					   GAUGE,
 					   { 0 } },
 	[SEMEL_METRIC_SPANS_DROPPED] = { "semel_spans_dropped_total",
-					 "Spans that were dropped because the collector did not "
-					 "take them in time.",
+					 "Spans that were dropped: the queue was full, or the "
+					 "collector did not accept them.",
 					 COUNTER,
 					 { 0 } },
 	[SEMEL_METRIC_LOG_OMITTED] = { "semel_log_lines_omitted_total",
@@ -202,7 +204,7 @@ static const struct {
 struct semel_series {
 	struct semel_series *next;
 	char values[LABELS_MAX][VALUE_SIZE];
-	_Atomic bool shown; /* a gauge that was cleared is not, until it is set again */
+	_Atomic bool shown; /* false for a gauge that was cleared, until it is set again */
 	_Atomic int64_t value;
 	_Atomic uint64_t counts[BUCKETS_MAX + 1]; /* histogram: per bucket; value is the sum */
 };
@@ -210,7 +212,7 @@ struct semel_series {
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct semel_series *heads[SEMEL_METRIC_COUNT];
 static uint32_t series_counts[SEMEL_METRIC_COUNT];
-static struct semel_series nowhere; /* counts here when there is no memory */
+static struct semel_series nowhere; /* used if there is no memory for a series */
 
 static bool has_values(const struct semel_series *series, const char *const *values)
 {
@@ -336,7 +338,7 @@ static void render_value(struct semel_buffer *text, const char *value)
 	}
 }
 
-/* {scope="billing",le="0.1"}, or nothing. */
+/* Appends {scope="billing",le="0.1"}, or a blank if there are no labels. */
 static void render_labels(struct semel_buffer *text, const struct definition *definition,
 			  const struct semel_series *series, const char *bound)
 {
@@ -394,7 +396,7 @@ static void render_plain(struct semel_buffer *text, const struct definition *def
 		semel_buffer_printf(text, "%" PRId64 "\n", atomic_load(&series->value));
 }
 
-/* A counter without labels is there from the start, at zero: a rate needs two samples. */
+/* A counter without labels exists from the start, at zero: a rate needs two samples. */
 static void make_sure(enum semel_metric metric)
 {
 	if (definitions[metric].kind == COUNTER && !definitions[metric].labels[0])

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers of this process, in the words of Prometheus. One table (metrics.c) names them all.
+/* Metrics of this process, in Prometheus terms. One table (metrics.c) defines all of them.
  *
  * - Counters and histograms belong to the process that did the work. Gauges are set from the store
- *   when they are asked for, and are the same everywhere.
- * - A series (a metric with its label values) is created once and lives as long as the process;
- *   to count on it is one atomic addition.
- * - Labels are bounded: past SEMEL_SERIES_MAX of a metric everything is counted under "other".
- * Any thread.
+ *   when they are requested, and are the same in every process.
+ * - A series (a metric with its label values) is created once and lives as long as the process; to
+ *   add to it is one atomic operation.
+ * - The number of series is bounded: beyond SEMEL_SERIES_MAX of a metric, everything is counted
+ *   under "other".
+ * Any thread may call these functions.
  */
 #ifndef SEMEL_OBSERVE_METRICS_H
 #define SEMEL_OBSERVE_METRICS_H
@@ -64,16 +65,16 @@ enum semel_metric {
 struct semel_series;
 
 /* The series with these label values, in the order of the table; NULL for labels that the metric
- * does not have. Never NULL. */
+ * does not have. The result is never NULL. */
 struct semel_series *semel_series(enum semel_metric metric, const char *first, const char *second);
 
 void semel_series_add(struct semel_series *series, uint64_t count);
 void semel_series_set(struct semel_series *series, int64_t value);
-/* A time into a histogram, or onto a counter of seconds; below zero (clocks differ) counts as zero.
- */
+/* Adds a time to a histogram, or to a counter of seconds. A time below zero (clocks differ) counts
+ * as zero. */
 void semel_series_observe(struct semel_series *series, int64_t micros);
 
-/* What a series shows now. False: it is not there, or not shown. */
+/* The current value of a series. False: there is no such series, or it is not shown. */
 bool semel_metric_value(enum semel_metric metric, const char *first, const char *second,
 			int64_t *value_out);
 /* The sum of the series with this second label (NULL: any). False: there are none. */
@@ -82,11 +83,11 @@ bool semel_metric_sum(enum semel_metric metric, const char *second, int64_t *sum
 /* Removes a gauge's series, so that what no longer exists is not reported. */
 void semel_metric_clear(enum semel_metric metric);
 
-/* The text format, every name declared, also those without samples. */
+/* Appends all metrics in the text format; every name is declared, even without samples. */
 void semel_metrics_render(struct semel_buffer *text);
 
-/* The time that each step of an event's way takes, measured for a whole batch and summed up in
- * semel_step_seconds_total: two reads of a clock and one addition. */
+/* The time of each step of delivery, measured for a whole batch and summed up in
+ * semel_step_seconds_total. The cost is two reads of a clock and one addition. */
 enum semel_timed_step {
 	SEMEL_TIMED_READ,    /* relay: rows from the outbox or the change stream */
 	SEMEL_TIMED_PUBLISH, /* relay: sending them, and waiting for a free place in the window */

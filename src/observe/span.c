@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Trace contexts, spans, and sending the finished ones: a bounded queue, and one thread that posts
- * what is in it. */
+/* Trace contexts, spans, and the export of finished spans: a bounded queue, and one thread that
+ * posts what is in it. */
 #include "observe/span.h"
 
 #include "base/curl.h"
@@ -22,9 +22,9 @@
 
 static struct {
 	pthread_once_t once;
-	bool enabled; /* constant once the environment was read */
+	bool enabled; /* constant after the environment was read */
 	char url[1024], service[128];
-	pthread_mutex_t mutex; /* of what follows */
+	pthread_mutex_t mutex; /* protects what follows */
 	pthread_cond_t filled, emptied;
 	struct semel_span *queue; /* a ring */
 	size_t first, count;
@@ -105,7 +105,7 @@ static void random_bytes(const struct semel_env *env, uint8_t *out, size_t count
 	}
 }
 
-/* Which part of new traces is sampled, in parts of 2^32. */
+/* The ratio of new traces that are sampled, in units of 2^-32. */
 static uint64_t sample_ratio(void)
 {
 	const char *sampler = getenv("OTEL_TRACES_SAMPLER");
@@ -362,7 +362,7 @@ static bool post(const struct semel_curl *curl, CURL *easy, const struct semel_b
 	return result == CURLE_OK && code >= 200 && code < 300;
 }
 
-/* With the mutex. */
+/* With the mutex held. */
 static size_t take_batch(struct semel_span *batch)
 {
 	size_t count = export.count < BATCH_MAX ? export.count : BATCH_MAX;
@@ -381,7 +381,8 @@ static struct timespec after_ms(int64_t wait_ms)
 	return (struct timespec){ .tv_sec = until_ms / 1000, .tv_nsec = until_ms % 1000 * 1000000 };
 }
 
-/* With the mutex. A little more may gather before it is worth a request. */
+/* With the mutex held. Waits for a span, then a little longer, so that a request carries more of
+ * them. */
 static void wait_for_spans(void)
 {
 	while (export.count == 0)
@@ -397,7 +398,8 @@ static void note_result(bool sent, size_t count)
 	static bool warned;
 
 	if (!sent && !warned)
-		semel_log(SEMEL_LOG_WARN, "collector refused spans; dropping them", NULL);
+		semel_log(SEMEL_LOG_WARN, "cannot send spans to the collector; dropping them",
+			  NULL);
 	warned = !sent;
 	if (!sent)
 		export.dropped += count;
@@ -429,7 +431,7 @@ static void *send_spans(void *user)
 	return NULL;
 }
 
-/* With the mutex. */
+/* With the mutex held. */
 static void start(void)
 {
 	const struct semel_curl *curl = NULL;

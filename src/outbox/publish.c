@@ -3,7 +3,7 @@
  * written.
  *
  * - Every event is checked and completed before the first is written.
- * - No transaction is ever begun here: without one of the caller's the call fails.
+ * - No transaction is begun here: without an open one of the caller, the call fails.
  *
  * To change here: this room implements <semel/outbox.h> and needs no header of its own.
  * It has no SQL (the store's driver inserts the rows) and no broker (the relay sends them), keeps
@@ -25,7 +25,7 @@ static semel_status check_tx(semel_tx tx, semel_error *error)
 	if (tx.driver == NULL || tx.native == NULL)
 		return semel_error_set(error, SEMEL_INVALID,
 				       "no connection was given (semel_borrow_sqlite and "
-				       "semel_borrow_postgres make a semel_tx of one)");
+				       "semel_borrow_postgres make a semel_tx from one)");
 	if (!tx.driver->in_transaction(tx))
 		return semel_error_set(error, SEMEL_NO_TRANSACTION,
 				       "no transaction is open on this connection: BEGIN, "

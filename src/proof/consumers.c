@@ -75,8 +75,10 @@ bool semel_consumers_explain(const struct semel_consumers *consumers, int64_t no
 	if (consumers->paused) {
 		semel_buffer_string(text, "the subscription is paused");
 	} else if (consumers->waiting == consumers->alive) {
-		semel_buffer_string(text, consumers->reason[0] ? consumers->reason
-							       : "its consumer is not consuming");
+		semel_buffer_string(text,
+				    consumers->reason[0]
+					    ? consumers->reason
+					    : "its consumers are waiting and reported no reason");
 	} else {
 		return false;
 	}

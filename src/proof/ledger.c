@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An entry is 24 bytes and its id: a million events take some 60 MB. */
+/* An entry takes 24 bytes plus its id: a million events take about 60 MB. */
 #include "proof/ledger.h"
 
 #include "base/error.h"
@@ -81,7 +81,7 @@ semel_status semel_ledger_read(struct semel_ledger *ledger, semel_store *produce
 	semel_status status = producer->driver->outbox->each(producer, add_entry, ledger, error);
 	if (status == SEMEL_INVALID)
 		return semel_error_set(error, status,
-				       "an event id in the outbox is longer than 255 bytes");
+				       "the outbox contains an event id of more than 255 bytes");
 	if (status == SEMEL_INTERNAL && (!error || !error->text[0]))
 		return semel_error_set(error, status, "no memory for %zu events", ledger->count);
 	return status;

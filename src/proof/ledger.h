@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The committed events of the outbox, packed in memory in the order of the ids, so that a sorted
- * stream of another table is compared with them in one pass. */
+/* The committed events of the outbox, packed in memory in the order of their ids, so that a sorted
+ * stream of another table can be compared with them in one pass. */
 #ifndef SEMEL_PROOF_LEDGER_H
 #define SEMEL_PROOF_LEDGER_H
 
@@ -9,7 +9,7 @@
 
 enum semel_ledger_status { SEMEL_LEDGER_NEW, SEMEL_LEDGER_PUBLISHED, SEMEL_LEDGER_FAILED };
 
-/* What a scope, or the broker, has of an event; bits. */
+/* Bits: what a scope, or the broker, has of an event. */
 enum semel_ledger_flag {
 	SEMEL_LEDGER_IS_PROCESSED = 1,
 	SEMEL_LEDGER_IS_CLAIMED = 2,
@@ -60,15 +60,15 @@ struct semel_text semel_ledger_topic(const struct semel_ledger *ledger,
 				     const struct semel_ledger_entry *entry);
 bool semel_ledger_has_topic(const struct semel_ledger *ledger, struct semel_text topic);
 
-/* Before a new stream: resets the cursor. Before a new scope: clears the flags too. */
+/* Call rewind before a new stream, and clear_flags before a new scope; both reset the cursor. */
 void semel_ledger_rewind(struct semel_ledger *ledger);
 void semel_ledger_clear_flags(struct semel_ledger *ledger);
-/* The entry of this id, or NULL. Ids are passed in ascending byte order. */
+/* The entry of this id, or NULL. Ids must be passed in ascending byte order. */
 struct semel_ledger_entry *semel_ledger_seek(struct semel_ledger *ledger, struct semel_text id);
 /* The same without the cursor, for ids in any order. */
 struct semel_ledger_entry *semel_ledger_find(const struct semel_ledger *ledger,
 					     struct semel_text id);
-/* Ascending byte order. */
+/* Compares two ids in byte order. */
 int semel_ledger_compare(struct semel_text left, struct semel_text right);
 
 #endif

@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 #define TEXT_SIZE        1024
-#define INBOX_DEFAULT_MS ((int64_t)30 * 24 * 3600 * 1000) /* its retention, unless configured */
+#define INBOX_DEFAULT_MS ((int64_t)30 * 24 * 3600 * 1000) /* inbox retention unless configured */
 
 struct listing {
 	semel_verify_remedy_callback callback;
@@ -54,8 +54,8 @@ static void list_stuck(const struct listing *listing, const struct semel_verify_
 	add_remedy(listing, "stuck", semel_text_string(scope->scope), text, "semel repair");
 }
 
-/* replay refuses an event whose own time lies before the inbox window. Here it is proven that the
- * event is missing, so it alone can be forced: by its exact time. */
+/* replay refuses an event whose own time is before the inbox window. Here the event is proven to be
+ * missing, so the command forces this event alone, by its exact time. */
 static void missing_command(const struct listing *listing, const struct semel_verify_scope *scope,
 			    char command[TEXT_SIZE])
 {
@@ -91,7 +91,7 @@ static void list_unread(const struct listing *listing, const struct semel_verify
 
 	snprintf(text, sizeof text,
 		 "%" PRIu64 " events of topic %.200s were not consumed before scope %.100s dropped "
-		 "the topic (start its consumer with --topic %.200s until they are)",
+		 "the topic (start its consumer with --topic %.200s until they are consumed)",
 		 scope->unread.count, semel_text_shown(scope->unread_topic),
 		 semel_text_shown(scope->scope), semel_text_shown(scope->unread_topic));
 	add_remedy(listing, "unread", semel_text_string(scope->scope), text, NULL);
@@ -137,8 +137,9 @@ static void list_contradictions(const struct listing *listing,
 	}
 	if (scope->orphaned.count > 0) {
 		snprintf(text, sizeof text,
-			 "%" PRIu64 " processed events of scope %.100s are not in this outbox (was "
-			 "it restored, or do they come from another database?)",
+			 "%" PRIu64
+			 " processed events of scope %.100s are not in this outbox (was the outbox "
+			 "restored, or do the events come from another database?)",
 			 scope->orphaned.count, semel_text_shown(scope->scope));
 		snprintf(command, sizeof command, "semel trace %.255s",
 			 semel_text_shown(scope->orphaned.ids[0]));

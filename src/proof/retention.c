@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Retention.
  *
- * - An inbox must remember for longer than an event can be sent again, from the outbox (replay) or
- *   from the broker's log. So the retention of the broker's log is that of the outbox, and an inbox
- *   that forgets before the outbox is refused.
+ * - An inbox must remember an event for longer than the event can be sent again, from the outbox
+ *   (replay) or from the broker's log. So the broker's log has the retention of the outbox, and an
+ *   inbox that forgets before the outbox is refused.
  * - Each step is a short transaction, so that writers wait only briefly.
  */
 #include "proof/retention.h"

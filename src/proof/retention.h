@@ -23,16 +23,16 @@ struct semel_retention_plan {
 	struct semel_wake *wake; /* when notified: stop between two steps; may be NULL */
 	struct semel_retention_ages ages;
 	bool dry_run;
-	/* After each step; may be NULL. */
+	/* Called after each step; may be NULL. */
 	void (*progress)(const struct semel_retention_counts *counts, void *user);
 	void *user;
 };
 
-/* Pure. CONFIG when the inbox forgets before the outbox does: a replay would then be processed
+/* Pure. CONFIG if the inbox forgets before the outbox does: replayed events would be processed
  * twice. */
 semel_status semel_retention_check(const struct semel_retention_ages *ages, semel_error *error);
-/* Checks, then prunes until nothing is left to prune. STOPPED: the wake was notified; what was
- * pruned stays so. */
+/* Checks the ages, then prunes until nothing is left to prune. STOPPED: the wake was notified; what
+ * was pruned stays pruned. */
 semel_status semel_retention_run(const struct semel_retention_plan *plan,
 				 struct semel_retention_counts *counts_out, semel_error *error);
 

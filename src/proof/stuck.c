@@ -16,7 +16,7 @@ static bool is_abandoned(const struct semel_wait *wait, int64_t now_ms)
 	return wait->due_ms <= now_ms || semel_owner_is_dead(owner);
 }
 
-/* Of a row behind a hold, or without one. */
+/* The fix for a row that waits behind a hold, or without one. */
 static struct semel_wait_fix fix_held(const struct semel_wait *wait)
 {
 	struct semel_wait_fix nothing = { SEMEL_FIX_NONE, { NULL, 0 } };
@@ -59,9 +59,9 @@ struct semel_wait_fix semel_wait_find_fix(const struct semel_wait *wait, int64_t
 
 /* ---- the check ------------------------------------------------------------------------------- */
 
-/* Twice: a copy may move from one queue to another during the query. What consumers of a broker
- * have in flight is not in its queues (it has the function count_in_flight), so there their own
- * report counts. */
+/* Queries twice, because a copy may move from one queue to another during the query. At a broker
+ * with the function count_in_flight, copies in flight are not in the queues; there the consumers'
+ * own reports count. */
 semel_status semel_stuck_check_is_gone(const struct semel_stuck_check *stuck, struct semel_text id,
 				       bool *gone_out, semel_error *error)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which of the rows that wait in a scope will never be processed? The tables say what each row
- * waits for; where that is a copy of an event, the broker is queried for it. Only what is proven is
+ * waits for; if that is a copy of an event, the broker is queried for it. Only what is proven is
  * stuck: a copy that cannot be queried, or that a consumer may have in flight, counts as in
  * transit.
  *
- * A copy stays at the broker until its outcome is committed. So a copy that is nowhere, while the
- * tables say both before and after the query that a row waits for it, is lost. */
+ * A copy stays at the broker until its outcome is committed. So a copy that the broker does not
+ * have is lost if the tables say, both before and after the query, that a row waits for it. */
 #ifndef SEMEL_PROOF_STUCK_H
 #define SEMEL_PROOF_STUCK_H
 
@@ -34,7 +34,7 @@ struct semel_stuck_check {
 	semel_store *store;
 	struct semel_broker *broker; /* NULL: not reachable, and no copy counts as lost */
 	const char *scope;
-	const char *const *topics; /* that the scope has ever read, NULL-ended */
+	const char *const *topics; /* all that the scope has ever read; NULL-terminated */
 	uint64_t in_flight;        /* deliveries that live consumers have */
 	int64_t now_ms;
 	int64_t overdue_ms; /* only rows overdue by this are queried; 0: all */
@@ -44,12 +44,12 @@ struct semel_stuck_check {
 	uint32_t count;
 };
 
-/* Queries the broker for every copy that a row waits for. Afterwards read the waits again. */
+/* Queries the broker for every copy that a row waits for. Read the waits again afterwards. */
 semel_status semel_stuck_check_run(struct semel_stuck_check *stuck, semel_error *error);
-/* Is this wait, which was read after the run, stuck? */
+/* Is this wait stuck? It must have been read after the run. */
 bool semel_stuck_check_is_confirmed(const struct semel_stuck_check *stuck,
 				    const struct semel_wait *wait);
-/* One query: is no copy of the event in transit? */
+/* Queries for one event: is no copy of it in transit? */
 semel_status semel_stuck_check_is_gone(const struct semel_stuck_check *stuck, struct semel_text id,
 				       bool *gone_out, semel_error *error);
 /* Runs the check and counts what is stuck. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The trace of one event: the entries of all stores, in the order of time, and its state at each
+/* The trace of one event: the entries of all stores, ordered by time, and its state at each
  * subscription in a sentence. Entries of one store with the same millisecond stay in the order in
  * which the store returned them. */
 #include "proof/trace.h"
@@ -54,7 +54,7 @@ static void collect_entry(const struct semel_trace_entry *entry, void *user)
 	struct collection *collection = user;
 	struct semel_trace *trace = collection->trace;
 	if (is_known(trace, entry))
-		return; /* two URLs of one database */
+		return; /* two URLs of the same database */
 	if (trace->count == collection->capacity) {
 		size_t capacity = collection->capacity ? collection->capacity * 2 : FIRST_ENTRIES;
 		struct semel_trace_entry *bigger =
@@ -92,7 +92,7 @@ static semel_status find_copy(const struct semel_trace_plan *plan, struct semel_
 	return SEMEL_OK;
 }
 
-/* Copies of the event that wait at the broker for the subscriptions of a store. */
+/* Finds copies of the event that wait at the broker for the subscriptions of a store. */
 static semel_status find_copies(const struct semel_trace_plan *plan, struct semel_broker *broker,
 				semel_store *store, const char *event_id,
 				struct collection *collection, semel_error *error)
@@ -114,7 +114,7 @@ static semel_status find_copies(const struct semel_trace_plan *plan, struct seme
 /* The event, and what was found about it. */
 struct state_query {
 	const char *event_id;
-	const struct semel_event *event; /* from the outbox; NULL: not published */
+	const struct semel_event *event; /* from the outbox; NULL: not found there */
 	const struct semel_trace *trace;
 	struct semel_broker *broker; /* NULL: not reachable */
 	const struct semel_env *env;
@@ -129,7 +129,7 @@ struct reader {
 	struct semel_trace_state *state;
 	struct semel_topics topics;
 	struct semel_consumers consumers;
-	struct semel_wait wait; /* texts in the arena; the last one of the event */
+	struct semel_wait wait; /* the last wait of the event; its texts are in the arena */
 	bool waits;
 	int64_t now_ms;
 };
@@ -194,7 +194,7 @@ static semel_status is_stuck(const struct reader *reader, bool *stuck_out, semel
 	return semel_stuck_check_is_gone(&stuck, fix.awaited_id, stuck_out, error);
 }
 
-/* "waiting, the subscription is paused since …"; what precedes it says for what. */
+/* Appends why nothing is consumed: "waiting, the subscription is paused since …". */
 static const char *with_reason(const struct reader *reader, const char *text)
 {
 	struct semel_buffer why = { 0 };
@@ -287,9 +287,9 @@ static semel_status describe_transit(struct reader *reader, semel_error *error)
 		return set_state(reader, "waiting", command_of(reader),
 				 with_reason(reader, "waiting"));
 	if (broker->driver->count_in_flight && reader->consumers.alive > 0)
-		return set_state(
-			reader, "waiting", NULL,
-			"waiting or lost: it is in no queue (semel verify decides after 10 s)");
+		return set_state(reader, "waiting", NULL,
+				 "waiting or lost: in no queue, but a consumer may have it in "
+				 "flight (semel verify decides after 10 s)");
 	return set_state(reader, "missing",
 			 semel_arena_printf(reader->query->arena,
 					    "semel replay --scope %s --aggregate %s:%s",
@@ -301,7 +301,7 @@ static semel_status describe_transit(struct reader *reader, semel_error *error)
 
 /* ---- final states ---------------------------------------------------------------------------- */
 
-/* "entry ID after 3 attempts: …" */
+/* Reads the id from a detail such as "entry ID after 3 attempts: …". */
 static const char *entry_id_in(const struct reader *reader, const struct semel_trace_entry *entry)
 {
 	char id[64] = "";
@@ -346,7 +346,7 @@ static semel_status describe(struct reader *reader, semel_error *error)
 	return describe_transit(reader, error);
 }
 
-/* At this subscription of the store. text NULL: the event is not for it. */
+/* Reads the state at this subscription of the store. text NULL: the event is not for it. */
 static semel_status read_state(const struct state_query *query, semel_store *store,
 			       const struct semel_subscription_row *row,
 			       struct semel_trace_state *state_out, semel_error *error)
@@ -372,7 +372,7 @@ static semel_status read_state(const struct state_query *query, semel_store *sto
 
 /* ---- all states ------------------------------------------------------------------------------ */
 
-/* From the outbox; found_out false: it is not published. */
+/* Reads the event from the outbox. found_out false: it is not there. */
 static semel_status find_event(const struct semel_trace_plan *plan, const char *event_id,
 			       struct semel_arena *arena, struct semel_outbox_row *row,
 			       bool *found_out, semel_error *error)
@@ -448,8 +448,8 @@ static void add_unpublished(struct collection *collection)
 		add_state(collection, &state);
 }
 
-/* Opens the broker and finds the copies that wait there. The trace is useful without the broker
- * too: a failure is logged, and false. */
+/* Opens the broker and finds the copies that wait there. A trace is useful even without the broker,
+ * so a failure is only logged, and the result is false. */
 static bool query_broker(const struct semel_trace_plan *plan, const char *event_id,
 			 struct collection *collection, struct semel_broker **broker_out)
 {
@@ -536,7 +536,7 @@ void semel_trace_entry_describe(const struct semel_trace_entry *entry, struct se
 	semel_buffer_string(buffer, entry->quoted ? entry->quoted : "");
 }
 
-/* The detail and the quoted text are one member. */
+/* Writes the detail and the quoted text as one member. */
 static void write_detail(const struct semel_trace_entry *entry, struct semel_buffer *buffer)
 {
 	struct semel_buffer text = { 0 };

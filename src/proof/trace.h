@@ -10,12 +10,12 @@
 struct semel_trace_plan {
 	semel_store *const *stores; /* the producer's and the consumers' */
 	size_t store_count;
-	const char *broker_url; /* queried for copies in transit; NULL, or not reachable: none */
+	const char *broker_url; /* queried for copies in transit, if it is set and reachable */
 	const struct semel_env *env;
 	bool hides_text; /* hides the texts of handlers, brokers and operators */
 };
 
-/* The state at one subscription. */
+/* The state of the event at one subscription. */
 struct semel_trace_state {
 	const char *scope;   /* NULL: it has not been published yet */
 	const char *state;   /* "done", "waiting", "stuck", … */
@@ -24,13 +24,13 @@ struct semel_trace_state {
 };
 
 struct semel_trace {
-	struct semel_trace_entry *entries; /* in the order of time */
+	struct semel_trace_entry *entries; /* ordered by time */
 	size_t count;
 	struct semel_trace_state *states; /* one for each subscription that the event is for */
 	size_t state_count;
 };
 
-/* In the arena. NOT_FOUND: no store has the event. */
+/* The trace is in the arena. NOT_FOUND: no store has the event. */
 semel_status semel_trace_run(const struct semel_trace_plan *plan, const char *event_id,
 			     struct semel_arena *arena, struct semel_trace *trace_out,
 			     semel_error *error);

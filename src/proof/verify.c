@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Verify compares each scope with the outbox.
  *
- * - Events may be processed meanwhile. A consumer commits before it acks, so what is neither in
- *   the tables of the scope nor at the broker may have been settled in between: the tables are
- *   read once more after the broker was queried, and only then is an event missing. For an event
- *   that seems orphaned the outbox is read again: it may have been committed since.
- * - A broker that does not report what consumers have in flight proves nothing: there an event is
- *   missing when it has been nowhere for DOUBT_MS. With wait_ms the same events are verified again;
- *   events committed later are not.
+ * - Events may be processed during the check. A consumer commits before it acks, so an event that
+ *   is neither in the tables of the scope nor at the broker may have been settled between the two
+ *   queries. So the tables are read once more after the broker was queried, and only then is an
+ *   event missing. For an event that seems orphaned the outbox is read again, because the event may
+ *   have been committed since.
+ * - A broker that does not report what consumers have in flight proves nothing by itself: there an
+ *   event is missing only if it was found nowhere for DOUBT_MS. With wait_ms the same events are
+ *   verified again; events committed later are not.
  * - A dead letter accounts for its event while it is PENDING or DISCARDED. A REPLAYED one does not:
  *   the replay has to arrive.
- * - What waits in the tables of the scope is stuck when nothing moves it (stuck.h): that is checked
- *   after the first reading, and true if the second confirms it.
- * - What the outbox has pruned cannot be proven: such events are neither missing nor orphaned.
+ * - What waits in the tables of the scope is stuck if nothing will move it (stuck.h). This is
+ *   checked after the first reading, and true only if the second reading confirms it.
+ * - Nothing can be proven about events that the outbox has pruned: they are neither missing nor
+ *   orphaned.
  */
 #include "proof/verify.h"
 
@@ -40,8 +42,8 @@ struct subscriptions {
 struct search {
 	const struct semel_ledger *ledger;
 	struct semel_arena *arena;
-	bool *read;         /* by number of a ledger's topic */
-	const char **names; /* of subscribed topics, for the nearest */
+	bool *read;         /* indexed by the ledger's topic number */
+	const char **names; /* of subscribed topics, to find the nearest one */
 	size_t name_count, name_capacity;
 };
 
@@ -52,7 +54,7 @@ static void mark_read(struct search *search, struct semel_text topic)
 			search->read[i] = true;
 }
 
-/* A topic that a scope dropped is reported with the scope. */
+/* A topic that a scope dropped counts as read here: it is reported with the scope. */
 static void mark_topic(struct semel_text topic, int64_t since_ms, int64_t removed_at_ms, void *user)
 {
 	(void)since_ms;
@@ -105,7 +107,7 @@ static semel_status mark_subscriptions(struct search *search, const struct subsc
 	return SEMEL_OK;
 }
 
-/* Claims may come from the library, or by SQL, without a subscription. */
+/* Claims may be made through the library, or by SQL, without a subscription. */
 static semel_status is_claimed(const struct semel_verify_plan *plan, struct semel_text topic,
 			       bool *claimed_out, semel_error *error)
 {
@@ -193,7 +195,7 @@ static semel_status note_claim(struct semel_text id, const char *status, struct 
 	return SEMEL_OK;
 }
 
-/* No subscription has this name; claims may have it, from the library or by SQL. */
+/* For a name that no subscription has: the library or SQL may have made claims in it. */
 static semel_status verify_unsubscribed(struct semel_verification *verification, const char *name,
 					semel_error *error)
 {
@@ -251,7 +253,7 @@ static semel_status verify_all(struct semel_verification *verification,
 				  verification->arena, verification->report, error);
 }
 
-/* scopes_max_out: of the report. */
+/* scopes_max_out: capacity that the report needs for scopes. */
 static semel_status read_subscriptions(struct semel_verification *verification,
 				       struct subscriptions *known, size_t *scopes_max_out,
 				       semel_error *error)
@@ -378,7 +380,7 @@ static bool is_doubtful(const struct semel_verify_report *report)
 	return false;
 }
 
-/* For how long after the start it is worth verifying again; 0: it is not. */
+/* How long after the start it is worthwhile to verify again; 0: it is not. */
 static int64_t wait_limit_ms(const struct semel_verification *verification)
 {
 	if (is_doubtful(verification->report) && verification->plan->wait_ms < DOUBT_MS)
@@ -395,7 +397,7 @@ static semel_status verify_once(struct semel_verification *verification, semel_e
 	return verify_scopes(verification, error);
 }
 
-/* A run takes longer the more events there are, and the pauses grow with it. */
+/* A run takes longer if there are more events, and the pauses grow with it. */
 static semel_status verify_until_arrived(struct semel_verification *verification,
 					 semel_error *error)
 {

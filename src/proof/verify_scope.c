@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A scope against the outbox: its claims, dead letters, parked events and what the broker has for
- * it become flags of the ledger's entries, and then each entry is counted once. verify.c has the
- * invariants. */
+/* Compares a scope with the outbox: its claims, dead letters, parked events and what the broker has
+ * for it become flags of the ledger's entries, and then each entry is counted once. verify.c has
+ * the invariants. */
 #include "proof/verify_scope.h"
 
 #include "base/error.h"
@@ -15,7 +15,8 @@
 #define QUERIES_MAX      100 /* events that the broker is queried for one by one, per scope */
 #define FIRST_CANDIDATES 64
 
-/* Claims whose event the outbox did not have, ascending: orphans, unless it was committed since. */
+/* Claims whose event was not in the outbox, in ascending order. They are orphans, unless the event
+ * was committed since. */
 struct candidates {
 	struct semel_text *ids; /* owned; the texts are the arena's */
 	size_t count, capacity, cursor;
@@ -26,19 +27,19 @@ struct scope_check {
 	struct semel_verification *verification;
 	semel_store *consumer;
 	struct semel_verify_scope *scope;
-	/* By number of a ledger's topic. */
+	/* Indexed by the ledger's topic number: */
 	bool *reads;            /* the scope subscribes to it */
-	int64_t *read_until_ms; /* it did until then; 0: it never did, or still does */
-	bool guess_topics;      /* without a subscription: the topics of its claims */
+	int64_t *read_until_ms; /* until then it did; 0: never, or it still does */
+	bool guess_topics;      /* no subscription: uses the topics of its claims */
 	int64_t since_ms;       /* earlier events are not for it */
-	char last_id[256];      /* of the stream, to find ids that occur twice */
+	char last_id[256];      /* of the stream, to find repeated ids */
 	size_t last_length;
 	struct semel_topics topics; /* of the subscription, now and earlier */
 	struct semel_text bind;     /* data NULL: none */
 	uint64_t at_broker;         /* the backlog of the scope */
-	uint64_t found;             /* of it, by id, and not settled since */
+	uint64_t found;             /* of the backlog: found by id, and not settled since */
 	uint64_t rest;              /* unsettled, and not queried */
-	bool in_flight_unknown;     /* of the backlog */
+	bool in_flight_unknown;     /* the backlog does not include it */
 	struct candidates candidates;
 	struct semel_stuck_check stuck;
 };
@@ -100,7 +101,7 @@ static bool add_candidate(struct scope_check *check, struct semel_text id)
 	return copy.data != NULL;
 }
 
-/* A claim of an event that the outbox does not have. */
+/* Handles a claim whose event the outbox does not have. */
 static semel_status add_unknown_claim(struct scope_check *check, struct semel_text id,
 				      struct semel_text topic, int64_t time_ms)
 {
@@ -160,7 +161,7 @@ semel_status semel_verification_flag_claims(struct semel_verification *verificat
 
 /* ---- orphans --------------------------------------------------------------------------------- */
 
-/* Both streams ascend: a candidate that is passed over is not in the outbox. */
+/* Both streams are in ascending order: a candidate that is passed over is not in the outbox. */
 static semel_status skip_committed(struct semel_text id, const char *status,
 				   struct semel_text topic, int64_t time_ms, void *user)
 {
@@ -226,7 +227,7 @@ static semel_status query_broker(const struct scope_check *check, struct semel_t
 
 /* ---- what the broker has --------------------------------------------------------------------- */
 
-/* No copy at the broker is needed. */
+/* With one of these flags an event needs no copy at the broker. */
 #define DECIDED                                                                                    \
 	(SEMEL_LEDGER_IS_PROCESSED | SEMEL_LEDGER_IS_GIVEN_UP | SEMEL_LEDGER_IS_PENDING |          \
 	 SEMEL_LEDGER_IS_DISCARDED | SEMEL_LEDGER_IS_PARKED)
@@ -234,7 +235,8 @@ static semel_status query_broker(const struct scope_check *check, struct semel_t
 
 static bool is_expected(const struct scope_check *check, const struct semel_ledger_entry *entry)
 {
-	/* A replay that is not settled is moving or stuck; a settled one may have left no claim. */
+	/* REPLAYED is no proof: an unsettled replay is also flagged as moving or stuck, and a
+	 * settled one may have left no claim. */
 	const int known_flags = ~(SEMEL_LEDGER_IS_FILTERED | SEMEL_LEDGER_IS_REPLAYED);
 	bool known = (entry->flags & known_flags) != 0;
 	if (known)
@@ -243,14 +245,15 @@ static bool is_expected(const struct scope_check *check, const struct semel_ledg
 	       entry->time_ms >= check->since_ms;
 }
 
-/* Published, without an outcome in the tables of the scope. */
+/* Was the event published, and does it have no outcome in the tables of the scope? */
 static bool is_unsettled(const struct scope_check *check, const struct semel_ledger_entry *entry)
 {
 	return entry->status == SEMEL_LEDGER_PUBLISHED && !(entry->flags & SETTLED) &&
 	       is_expected(check, entry);
 }
 
-/* To query each of very many would take too long; the rest is estimated from the backlog. */
+/* Queries the broker for at most QUERIES_MAX events, because more would take too long; the rest is
+ * estimated from the backlog. */
 static semel_status query_unsettled(struct scope_check *check, bool *any_out, semel_error *error)
 {
 	const struct semel_ledger *ledger = &check->verification->ledger;
@@ -368,7 +371,8 @@ static void count_unsettled(struct scope_check *check, const struct semel_ledger
 		check->scope->missing_since_ms = entry->time_ms;
 }
 
-/* Of a topic that the scope dropped: an event that it should have read before, and did not. */
+/* For an event of a topic that the scope dropped: counts it if the scope should have read it
+ * before, and did not. */
 static void count_unread(struct scope_check *check, const struct semel_ledger_entry *entry)
 {
 	struct semel_verify_scope *scope = check->scope;
@@ -419,7 +423,7 @@ static void count_entry(struct scope_check *check, const struct semel_ledger_ent
 		count_unsettled(check, entry);
 }
 
-/* Consumers report how many events they have in flight, not which; so many are not missing. */
+/* Consumers report how many events they have in flight, not which; that many are not missing. */
 static void count_in_flight(struct semel_verify_scope *scope)
 {
 	uint64_t in_flight = scope->consumers.in_flight;
@@ -434,8 +438,9 @@ static void count_all(struct scope_check *check)
 	for (size_t i = 0; i < ledger->count; i++)
 		count_entry(check, &ledger->entries[i]);
 
-	/* The backlog, apart from what was found there by id, may be of the rest. Events found and
-	 * settled since are not subtracted: the backlog may have been counted after it. */
+	/* The backlog, without the events that were found there by id, may consist of the rest.
+	 * Events that were found and settled since are not subtracted: the backlog may have been
+	 * counted after they were settled. */
 	uint64_t remaining = check->at_broker > check->found ? check->at_broker - check->found : 0;
 	uint64_t waiting = check->rest < remaining ? check->rest : remaining;
 	check->scope->waiting += check->found + waiting;
@@ -450,7 +455,7 @@ static void count_all(struct scope_check *check)
 				 (check->scope->missing.count > 0 || check->scope->stuck.count > 0);
 }
 
-/* Flags only: doubles and orphans were counted the first time. */
+/* Refreshes only the flags: doubles and orphans were counted the first time. */
 static semel_status refresh_flags(struct scope_check *check, semel_error *error)
 {
 	semel_status status = semel_verification_flag_claims(check->verification, check->consumer,
@@ -468,8 +473,8 @@ static semel_status read_consumers(struct scope_check *check, semel_error *error
 				    &check->scope->consumers, error);
 }
 
-/* The tables and then the broker; where the broker was queried, the tables once more, because what
- * is in neither may have been settled in between. */
+/* Reads the tables, then queries the broker. If it was queried, reads the tables once more, because
+ * an event that is in neither may have been settled in between. */
 static semel_status flag_all(struct scope_check *check, semel_error *error)
 {
 	semel_store *consumer = check->consumer;
@@ -525,7 +530,7 @@ static bool broker_binds(const struct semel_verification *verification)
 	       driver->has_exchanges;
 }
 
-/* Copies of events of dropped topics may still be at the broker. */
+/* Adds a topic that the scope dropped: copies of its events may still be at the broker. */
 static void add_old_topic(struct semel_text topic, int64_t since_ms, int64_t removed_at_ms,
 			  void *user)
 {

@@ -7,13 +7,13 @@
 #include "proof/position_reader.h"
 #include "proof/verify.h"
 
-/* A run of semel_verify_run. */
+/* One call of semel_verify_run. */
 struct semel_verification {
 	const struct semel_verify_plan *plan;
 	struct semel_verify_report *report;
 	struct semel_arena *arena; /* of the report */
 	struct semel_ledger ledger;
-	struct semel_broker *broker; /* NULL: not opened, or not to be had */
+	struct semel_broker *broker; /* NULL: not opened, or not reachable */
 	struct semel_position_reader position_reader;
 };
 
@@ -24,7 +24,7 @@ void semel_verify_finding_add(struct semel_verify_finding *finding, struct semel
 semel_status semel_verification_flag_letters(struct semel_verification *verification,
 					     semel_store *store, struct semel_text scope,
 					     semel_error *error);
-/* The same by the claims of the scope. */
+/* Flags the events that have a claim in this scope of the store. */
 semel_status semel_verification_flag_claims(struct semel_verification *verification,
 					    semel_store *store, struct semel_text scope,
 					    semel_error *error);

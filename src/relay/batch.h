@@ -7,12 +7,12 @@
 #include "broker/broker.h"
 #include "relay/lanes.h"
 
-/* One event at the broker. */
+/* One event in flight at the broker. */
 struct semel_relay_inflight {
 	struct semel_relay_batch *batch;
 	struct semel_publish_metadata metadata;
 	bool answered; /* its outcome was reported */
-	bool marked;   /* before the rest of its batch */
+	bool marked;   /* before the rest of its batch was */
 	semel_status outcome;
 	const char *reason;
 };
@@ -25,10 +25,10 @@ struct semel_relay_batch {
 	struct semel_relay_inflight *inflight;
 	struct semel_mark *marks;
 	struct semel_lane *lane; /* NULL: rows of all lanes, each with its own */
-	int64_t epoch;           /* of the lease under which it was read; of all, without a lane */
+	int64_t epoch;           /* of the lease when read; without a lane: the lanes' generation */
 	uint64_t ticket;         /* the source's own */
 	uint32_t unanswered;
-	uint32_t unmarked_refusals; /* refused and not marked yet; without those that are HELD */
+	uint32_t unmarked_refusals; /* refused and not marked yet; HELD ones not counted */
 	uint32_t marked_early;      /* marked before the rest */
 	bool refused;               /* an event in it was refused */
 	bool being_marked;          /* by the statement that runs now */
@@ -40,7 +40,7 @@ struct semel_relay_batch {
 
 struct semel_relay_batches {
 	struct semel_relay_batch *in_flight; /* offered and not marked, oldest first */
-	struct semel_relay_batch *last;      /* in flight */
+	struct semel_relay_batch *last;      /* the youngest of these */
 	struct semel_relay_batch *spare;
 	uint32_t rows_max; /* in a batch */
 	uint32_t count;    /* in flight */
@@ -49,7 +49,7 @@ struct semel_relay_batches {
 /* A batch for rows of this lane. NULL: no memory. */
 struct semel_relay_batch *semel_relay_batch_acquire(struct semel_relay_batches *batches,
 						    struct semel_lane *lane);
-/* The same for rows of any lane; all lanes are ours. */
+/* The same for rows of any lane; this relay owns all lanes. */
 struct semel_relay_batch *semel_relay_batch_acquire_mixed(struct semel_relay_batches *batches,
 							  const struct semel_lanes *lanes);
 void semel_relay_batch_release(struct semel_relay_batches *batches,

@@ -9,7 +9,7 @@
  * - The lane of an owner that is known to be dead is free at once.
  * - A relay that reads the change stream owns all lanes or none: it waits until no other relay owns
  *   one, and releases its lanes when another relay takes one.
- * - Polling relays divide the lanes evenly. A lane is released only when nothing of it is in
+ * - Polling relays divide the lanes evenly. A lane is released only when none of its rows is in
  *   flight, so the order holds through the hand-over.
  */
 #ifndef SEMEL_RELAY_LANES_H
@@ -28,7 +28,7 @@ enum semel_lease_state semel_lease_state(const struct semel_lease *lease, const 
 struct semel_lane {
 	struct semel_lease lease;
 	bool mine;
-	bool leaving;       /* is not read any further: it will be released */
+	bool leaving;       /* is read no further: it will be released */
 	uint32_t in_flight; /* its unmarked batches; counted by the pipeline */
 	int64_t cursor;     /* every row at or below it was read */
 	int64_t read_to;    /* the highest number that was read */
@@ -58,8 +58,8 @@ semel_status semel_lanes_renew(struct semel_lanes *lanes, semel_store *store, se
 bool semel_lanes_has_all(const struct semel_lanes *lanes);
 /* When a lease that is renewed now expires. */
 int64_t semel_lanes_expiry(const struct semel_lanes *lanes);
-/* After a reconnect, perhaps to a server that lacks what the last one had: no lane is ours until
- * the store says so, and reading starts at the low marks that the store has. */
+/* After a reconnect, perhaps to a server that has lost data: no lane is ours until the store says
+ * so, and reading starts at the low marks that the store has. */
 void semel_lanes_rewind(struct semel_lanes *lanes);
 /* Releases the lanes, so that another relay need not wait. store NULL: it is unreachable. */
 void semel_lanes_close(struct semel_lanes *lanes, semel_store *store);

@@ -8,7 +8,7 @@
 #include "observe/metrics.h"
 
 #define UNSEEN_MAX_MS 10000 /* for a refused row of the change stream to become visible */
-#define STALLED_STEP  4     /* of the backoff: the delay of a fourth attempt, each time */
+#define STALLED_STEP  4     /* step of the backoff: always the delay of a fourth attempt */
 
 /* ---- deciding -------------------------------------------------------------------------------- */
 
@@ -47,8 +47,8 @@ void semel_refusal_decide(const struct semel_refusal_policy *policy, semel_statu
 	mark->due_ms = now_ms + semel_backoff_ms(policy->backoff, mark->attempts, chance);
 }
 
-/* A refusal that costs no attempt is not about the event: the broker has logged it once, and each
- * of its events would repeat it. */
+/* A refusal that costs no attempt is not about the event: the broker has logged it once, and every
+ * event would repeat it. */
 static void log_refusal(const struct semel_mark *mark)
 {
 	const struct semel_event *event = &mark->row->event;
@@ -94,8 +94,8 @@ static void decide(struct semel_marking *marking, struct semel_relay_batch *batc
 	}
 }
 
-/* A lane that was lost and taken again has a new epoch: another relay has had the rows since,
- * and may have recorded other outcomes. */
+/* A lane that was lost and taken again has a new epoch: another relay has owned the rows since, and
+ * may have recorded other outcomes. */
 static bool is_of_this_lease(const struct semel_marking *marking,
 			     const struct semel_relay_batch *batch)
 {

@@ -8,7 +8,7 @@
  * - A refusal is marked as soon as it is known, with the events held behind it, before the rest of
  *   its batch. So the next owner of a lane finds it.
  * - Answered events are marked before the connections are closed or the lanes released.
- * - A batch that was read under an older lease is never marked: another relay has had the rows
+ * - A batch that was read under an older lease is never marked: another relay has owned the rows
  *   since, and publishes them again under the same ids.
  * - A batch of all lanes is marked by its source, later and together with many others, unless an
  *   event in it was refused.

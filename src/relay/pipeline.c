@@ -223,7 +223,8 @@ static void hold(struct semel_pipeline *pipeline, struct semel_relay_inflight *i
 		record_outcome(pipeline, inflight, pipeline->transactions.rejection,
 			       "an earlier event of its transaction was refused");
 	else
-		record_outcome(pipeline, inflight, SEMEL_HELD, "waits behind an earlier event");
+		record_outcome(pipeline, inflight, SEMEL_HELD,
+			       "an earlier event of its aggregate was refused");
 }
 
 /* For a planted bug. */

@@ -2,10 +2,11 @@
 /* Source → broker → mark, in batches that overlap: the next one is read while the last is
  * confirmed.
  *
- * Invariants, beside those of window.h and marking.h:
+ * Invariants, besides those of window.h and marking.h:
  * - After a refusal nothing more is read until it is marked, so that later events of its aggregate
  *   are read as held.
- * - After an outage everything not marked is read again: the same ids once more, never fewer.
+ * - After an outage everything that is not marked is read again: the same ids once more, never
+ *   fewer.
  * - While the pipeline waits for the broker, refusals are marked and leases renewed.
  *
  * Events that were committed together are published together, or not at all, where the broker has

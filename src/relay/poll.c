@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The source for any store: probes all lanes, then reads ranges of rows of those that have
- * something, several lanes in one statement.
+/* The source for any store: probes all lanes, then reads ranges of rows from those that have rows,
+ * several lanes in one statement.
  *
  * - A lane is read from its cursor on. The cursor stops at the last number below which every row is
- *   visible; what lies above it is read again, without the rows in flight.
+ *   visible; rows above it are read again, without those in flight.
  * - The low mark never passes a row that is not marked.
  * - Where one statement reads all lanes, that statement serves as the probe: a real probe is made
  *   only from time to time, and while there are exceptions.
@@ -64,7 +64,7 @@ static size_t choose_lanes(struct poll *poll)
 	return count;
 }
 
-/* No row waits up to complete_seq: the next probe begins behind it. */
+/* No row waits up to complete_seq: the next probe begins after it. */
 static void skip_complete(struct semel_lane *lane, const struct semel_lane_probe *probe)
 {
 	if (!probe->run && lane->in_flight == 0 && probe->complete_seq > lane->cursor)
@@ -131,7 +131,7 @@ static semel_status probe(struct semel_source *source, semel_error *error)
 	return SEMEL_OK;
 }
 
-/* ---- the run of the lanes -------------------------------------------------------------------- */
+/* ---- rounds over the lanes ----------------------------------------------------------------- */
 
 static bool has_row(const struct semel_relay_batch *batch, int64_t seq)
 {
@@ -187,8 +187,8 @@ static int64_t highest(const struct semel_outbox_batch *fetched)
 	return seq;
 }
 
-/* The cursor stops at the last number below which everything is visible; above it a late commit
- * may still appear, so those rows are read again, and what is in flight is left out. */
+/* The cursor stops at the last number below which every row is visible. Above it a late commit may
+ * still appear, so rows there are read again, and those in flight are left out. */
 static void move_cursor(const struct poll *poll, struct semel_relay_batch *batch)
 {
 	struct semel_lane *lane = batch->lane;
@@ -251,16 +251,16 @@ static uint32_t rows_in_flight(const struct poll *poll, const struct semel_lane 
 	return rows;
 }
 
-/* Rows that are in flight and may be joined by late ones are read again with them; many of them
- * not before they are marked, for until then most of what came would be left out. */
+/* Rows in flight above the cursor are read again, together with late commits. If there are many,
+ * that waits until they are marked, because most of the rows read would be left out. */
 static bool may_read_on(const struct poll *poll, const struct semel_lane *lane)
 {
 	return lane->in_flight == 0 || lane->cursor >= lane->read_to ||
 	       rows_in_flight(poll, lane) <= REREAD_MAX;
 }
 
-/* A batch from each of as many lanes as the limits allow: side by side they hold more aggregates
- * than one lane does, and a broker may take only one event of each at a time. */
+/* Takes a batch from each of as many lanes as the limits allow: together they contain more
+ * aggregates than one lane does, and a broker may accept only one event of each at a time. */
 static semel_status round_choose(struct poll *poll, const struct semel_read_limits *limits,
 				 semel_error *error)
 {
@@ -328,8 +328,8 @@ static bool is_lane_exhausted(const struct poll *poll, const struct semel_outbox
 	return fetched->count < fetched->capacity && !fetched->cut;
 }
 
-/* The next batch of the round that has rows; probes of lanes that have no more say so afterwards.
- */
+/* The next batch of the round that has rows. A lane without more rows is recorded as such in its
+ * probe. */
 static struct semel_relay_batch *take_from_round(struct poll *poll)
 {
 	while (poll->read_at < poll->read_count) {
@@ -435,8 +435,8 @@ static semel_status read_next(struct semel_source *source, const struct semel_re
 	return SEMEL_OK;
 }
 
-/* The lowest row of the lane that is not marked yet, less one; what was read counts as marked
- * unless it is in another batch. */
+/* The lowest row of the lane that is not marked yet, minus one; a row that was read counts as
+ * marked unless it is in another batch. */
 static int64_t low_seq(struct semel_source *source, const struct semel_relay_batch *marked)
 {
 	const struct poll *poll = poll_of(source);

@@ -379,11 +379,10 @@ static semel_status finish(struct semel_relay *relay, semel_error *error)
 		semel_pipeline_mark_answered(relay->pipeline);
 	if (!busy || status != SEMEL_OK || relay->broker->driver->blocked(relay->broker))
 		return SEMEL_OK;
-	return semel_error_set(
-		error, SEMEL_NOT_FINISHED,
-		"the broker has not confirmed all events within the grace period (%lld ms); they "
-		"are published again",
-		(long long)relay->grace_ms);
+	return semel_error_set(error, SEMEL_NOT_FINISHED,
+			       "the broker did not confirm all events within the grace period "
+			       "(%lld ms); the unconfirmed ones will be published again",
+			       (long long)relay->grace_ms);
 }
 
 semel_status semel_relay_run(semel_relay *relay, semel_error *error)
@@ -432,7 +431,7 @@ static semel_status not_drained(const struct semel_relay *relay,
 			       (unsigned long long)(counts->parked + counts->blocked), why);
 }
 
-/* A step that was busy has not counted. */
+/* A busy step does not count the events. */
 static void refresh_counts(struct semel_relay *relay, struct semel_outbox_counts *counts)
 {
 	if (relay->store)

@@ -51,24 +51,24 @@ struct semel_source_driver {
 	/* Optional. After a probe and its reads: there is nothing more before the next wakeup.
 	 * NULL: only a probe that finds nothing shows that. */
 	bool (*is_exhausted)(const struct semel_source *source);
-	/* Optional, of sources whose rows wake a sleeper until they are read. After a step: it has
-	 * read all there was, so only the next row wakes. */
+	/* Optional, for sources whose rows wake a sleeper until they are read. After a step: the
+	 * source has read everything, so only the next row wakes. */
 	bool (*is_listening)(const struct semel_source *source);
 	void (*close)(struct semel_source *source);
 
-	/* Optional. At the beginning of every step: work beside reading. unfinished_out: more is
-	 * left, and the relay should neither end nor sleep. */
+	/* Optional. At the beginning of every step: work other than reading. unfinished_out: more
+	 * is left, and the relay should neither end nor sleep. */
 	semel_status (*maintain)(struct semel_source *source, bool finishing, bool *unfinished_out,
 				 semel_error *error);
-	/* Optional. All events of the batch are marked; one without a lane that had no refusal is
-	 * the source's to mark. */
+	/* Optional. All events of the batch are marked. A batch without a lane and without a
+	 * refusal is marked by the source. */
 	void (*batch_marked)(struct semel_source *source, const struct semel_relay_batch *batch);
 	/* Optional. Called often while the relay waits for the broker: signals the database that
 	 * the reader is alive. */
 	void (*keepalive)(struct semel_source *source);
 	/* Optional. Called often while store or broker are disconnected. */
 	void (*monitor)(struct semel_source *source);
-	/* Optional, both: of sources that know what was committed together. in_transaction: the
+	/* Optional, both: for sources that know what was committed together. in_transaction: the
 	 * last row returned is followed by others of its transaction. label: a name that no other
 	 * outbox has. */
 	bool (*in_transaction)(const struct semel_source *source);
@@ -81,7 +81,7 @@ struct semel_source_driver {
 /* Reads lanes of the outbox that this relay owns. The lanes outlive the source. */
 semel_status semel_source_open_poll(const struct semel_env *env, struct semel_lanes *lanes,
 				    struct semel_source **source_out, semel_error *error);
-/* What the change stream needs besides; plain inputs, copied. */
+/* What the change stream needs in addition; plain inputs, copied. */
 struct semel_cdc_options {
 	const char *store_url, *slot;
 	uint64_t budget;         /* bytes of the database's log that the slot may retain */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is in flight: offered to the broker, and not marked; and when something is done about it.
+/* What is in flight (offered to the broker, and not marked), and when something is done about it.
  *
  * Invariants:
  * - It is bounded by rows and bytes, and a row counts until it is marked: a crash repeats no more.
- * - A window that is nearly full is not topped up row by row: a statement for a few rows costs
+ * - A window that is nearly full is not refilled row by row: a statement for a few rows costs
  *   nearly as much as one for many.
  * - After a refusal nothing is read until its batch is marked, so that later events of its
  *   aggregate are read as held.
@@ -36,14 +36,14 @@ struct semel_window {
 	struct {
 		uint32_t rows_max;
 		uint64_t bytes_max;
-		uint32_t free_min; /* so much of it is free before more is read */
+		uint32_t free_min; /* this much must be free before more is read */
 		int64_t confirm_timeout_ms;
 	} limits;
 	uint32_t rows;
 	uint32_t unanswered;
 	uint64_t bytes;
-	uint32_t unmarked_refusals; /* refused, and not marked; without those that are HELD */
-	bool refused;               /* an event was, and its batch is not marked as a whole */
+	uint32_t unmarked_refusals; /* refused, and not marked; HELD ones not counted */
+	bool refused;               /* an event was refused; its batch is not marked as a whole */
 	int64_t offered_at_ms;      /* steady: when the last batch was offered, */
 	bool sparse;                /* and whether that was a while after the one before */
 };
@@ -86,7 +86,7 @@ enum semel_outcome_mode {
 };
 
 struct semel_outcome_facts {
-	bool broker_wakes;               /* by its outcomes */
+	bool broker_wakes;               /* outcomes wake the relay */
 	bool broker_works_in_background; /* it sends and receives without being polled */
 	bool source_reports_exhausted;   /* else rows wake even if the window is full */
 	bool source_listens;             /* only the next row wakes */

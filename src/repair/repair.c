@@ -2,10 +2,10 @@
 /* Reads twice, as verify does: what is stuck is collected first, and then each step runs in a
  * transaction of its own, which reads the state again.
  *
- * - A key is released only while its hold is locked and the head is settled; without a hold, by
- *   adding a hold if there is still none.
+ * - A key is released only while its hold is locked and the head is settled. A key without a hold
+ *   is released by adding a hold, if there is still none.
  * - A copy is sent only while the row that waits for it is locked and the broker has no copy. A
- *   second copy would be harmless (the store decides what may run), but noise.
+ *   second copy would be harmless (the store decides what may run), but useless.
  */
 #include "repair/repair.h"
 
@@ -20,7 +20,7 @@
 #include <string.h>
 
 #define ARENA_BLOCK ((size_t)16 * 1024)
-#define STEPS_MAX   1000 /* of one scope and round */
+#define STEPS_MAX   1000 /* per scope and round */
 #define ROUNDS_MAX  1000
 #define PAYLOAD_MAX (UINT64_C(1) << 30)
 
@@ -118,8 +118,8 @@ static bool is_decided(const struct semel_state_result *state)
 	       !(state->letter == SEMEL_DEAD_REPLAYED && !state->settled);
 }
 
-/* Events are parked without a hold: adds one behind the dead letter that they name, if that is
- * still pending. */
+/* For events that are parked without a hold: adds a hold behind the dead letter that they name, or
+ * a released one if that dead letter is settled. */
 static semel_status add_hold(struct repair *repair, const struct step *step,
 			     enum semel_repair_result *result_out, semel_error *error)
 {
@@ -177,7 +177,7 @@ static semel_status release(struct repair *repair, const struct step *step,
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-/* From the outbox; found_out false: no store retains it. */
+/* Reads the event from the outbox. found_out false: no store retains it. */
 static semel_status find_event(struct repair *repair, struct semel_text id,
 			       struct semel_event *event_out, bool *found_out, semel_error *error)
 {
@@ -206,7 +206,7 @@ static semel_status find_event(struct repair *repair, struct semel_text id,
 	return SEMEL_OK;
 }
 
-/* The event and its metadata; result DONE: it has to be sent. */
+/* Prepares the event and its metadata. *result_out DONE: the copy has to be sent. */
 static semel_status prepare_copy(struct repair *repair, const struct step *step,
 				 struct semel_event *event, struct semel_publish_metadata *metadata,
 				 enum semel_repair_result *result_out, semel_error *error)
@@ -393,7 +393,7 @@ static semel_status find_steps(struct repair *repair, const struct semel_subscri
 							error);
 }
 
-/* In rounds of at most STEPS_MAX steps. A round that repairs nothing is the last. */
+/* Works in rounds of at most STEPS_MAX steps. A round that repairs nothing is the last one. */
 static semel_status repair_scope(struct repair *repair, const struct semel_subscription_row *row,
 				 semel_error *error)
 {

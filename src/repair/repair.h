@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* src/repair: repairs what is stuck, where that is provably safe: releases events that wait behind
- * no hold, and sends copies again that are lost. The state is read again inside the transaction
- * that changes it, with its hold or dead letter locked; each step has an audit row.
+/* src/repair: repairs what is stuck, if that is provably safe: releases events that wait behind no
+ * hold, or behind one whose head is settled, and sends lost copies again. The state is read again
+ * in the transaction that changes it, with its hold or dead letter locked; each step has an audit
+ * row.
  *
  * To change here: a new step needs its proof in proof/stuck.h first. */
 #ifndef SEMEL_REPAIR_REPAIR_H
@@ -29,10 +30,10 @@ struct semel_repair_step {
 typedef void (*semel_repair_step_callback)(const struct semel_repair_step *step, void *user);
 
 struct semel_repair_plan {
-	semel_store *const *stores; /* the producer's first; subscriptions are in any of them */
+	semel_store *const *stores; /* the producer's first; any of them may have subscriptions */
 	size_t store_count;
 	const char *broker_url;
-	const char *const *scopes; /* NULL-ended; empty: all */
+	const char *const *scopes; /* NULL-terminated; empty: all */
 	const struct semel_env *env;
 	const char *who; /* for the audit */
 	bool dry_run;
@@ -45,7 +46,7 @@ struct semel_repair_counts {
 	uint32_t impossible;
 };
 
-/* OUTAGE when store or broker is not reachable: without the broker nothing can be proven. */
+/* OUTAGE if the store or the broker is not reachable: without the broker nothing can be proven. */
 semel_status semel_repair_run(const struct semel_repair_plan *plan,
 			      struct semel_repair_counts *counts_out, semel_error *error);
 

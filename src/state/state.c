@@ -22,7 +22,7 @@
 		SEMEL_STATE_##from, SEMEL_STATE_##to, SEMEL_BY_##by, when, transaction             \
 	}
 
-/* The moves of most events come first: every event passes here twice. */
+/* The moves of most events come first: every event is checked here twice. */
 static const struct semel_transition moves[] = {
 	MOVE(RECEIVED, CLAIMED, CONSUMER, "admitted: it may run", ADMIT),
 	MOVE(CLAIMED, DONE, CONSUMER, "the handler says done", EFFECT),
@@ -80,7 +80,7 @@ static const struct state_row states[SEMEL_STATE_COUNT] = {
 	[SEMEL_STATE_RECEIVED] = { "received", "in flight at a consumer" },
 	[SEMEL_STATE_CLAIMED] = { "claimed", "its handler runs" },
 	[SEMEL_STATE_DONE] = { "done", "processed" },
-	[SEMEL_STATE_RETRYING] = { "retrying", "failed for now, and is tried again" },
+	[SEMEL_STATE_RETRYING] = { "retrying", "failed, and will be retried" },
 	[SEMEL_STATE_PARKED] = { "parked", "waits behind an earlier event of its ordering key" },
 	[SEMEL_STATE_DEAD] = { "dead", "a dead letter: replay or discard it" },
 	[SEMEL_STATE_IN_DOUBT] = { "in doubt",
@@ -256,7 +256,7 @@ semel_status semel_hold_release(semel_tx tx, struct semel_text scope, const stru
 				enum semel_actor by, struct semel_arena *arena, semel_error *error)
 {
 	struct semel_dead_letter_row first = { .status = SEMEL_DEAD_PENDING };
-	/* Nothing else of it stays: its counts were the head's. */
+	/* The other fields are not kept: the counts were those of the head. */
 	struct semel_hold to = { .aggregate_type = from->aggregate_type,
 				 .aggregate_id = from->aggregate_id,
 				 .head_id = from->head_id,

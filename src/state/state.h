@@ -19,7 +19,7 @@
 #include "store/store.h"
 
 enum semel_state {
-	SEMEL_STATE_UNSEEN,    /* the scope's tables have nothing of it */
+	SEMEL_STATE_UNSEEN,    /* the scope's tables have no row of it */
 	SEMEL_STATE_RECEIVED,  /* in flight at a consumer, nothing is decided; not durable */
 	SEMEL_STATE_CLAIMED,   /* claimed: its handler runs, or its consumer died */
 	SEMEL_STATE_DONE,      /* processed */
@@ -60,7 +60,7 @@ struct semel_transitions semel_state_transitions(void);
 struct semel_transitions semel_hold_transitions(void);
 
 const char *semel_state_name(enum semel_state state);
-/* What it means for the event, and what moves it on: a clause for `trace` and docs. */
+/* What the state means for the event, and what ends it: a clause for `trace` and docs. */
 const char *semel_state_sentence(enum semel_state state);
 const char *semel_hold_state_sentence(enum semel_hold_state state);
 const char *semel_actor_name(enum semel_actor actor);
@@ -70,15 +70,16 @@ const char *semel_actor_name(enum semel_actor actor);
 semel_status semel_state_check(enum semel_state from, enum semel_state to, enum semel_actor by,
 			       semel_error *error);
 
-/* The one way in which a hold changes. from: as holds->get or holds->states_read has just read and
- * locked it in this transaction; to->state NONE removes it. INTERNAL as above. */
+/* The only function that changes a hold. from: as holds->get or holds->states_read has just read
+ * and locked it in this transaction; to->state NONE removes it. INTERNAL as above. */
 semel_status semel_hold_move(semel_tx tx, struct semel_text scope, const struct semel_hold *from,
 			     const struct semel_hold *to, enum semel_actor by, semel_error *error);
 /* The same for a key that was not held a moment ago, and has no row to lock; *added_out false: it
- * is held by now, and was left alone. */
+ * is held by now, and its hold was not changed. */
 semel_status semel_hold_add(semel_tx tx, struct semel_text scope, const struct semel_hold *hold,
 			    enum semel_actor by, bool *added_out, semel_error *error);
-/* The head is settled: its followers may go, or without any the hold is over. */
+/* The head is settled: releases the hold so that its followers may run, or removes it if there are
+ * none. */
 semel_status semel_hold_release(semel_tx tx, struct semel_text scope, const struct semel_hold *from,
 				enum semel_actor by, struct semel_arena *arena, semel_error *error);
 

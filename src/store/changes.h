@@ -104,7 +104,7 @@ struct semel_changes_driver {
 	 * synchronous standby, and must not be returned before. Nothing notifies when they become
 	 * visible: read again after this many milliseconds. Below 0: no row waits. */
 	int64_t (*visibility_wait_ms)(const struct semel_changes *changes);
-	/* How long the database waits for a keepalive; 0: for ever. */
+	/* How long the database waits for a keepalive; 0: forever. */
 	int64_t (*keepalive_timeout_ms)(struct semel_changes *changes);
 	void (*stop)(struct semel_changes *changes);
 

@@ -8,7 +8,7 @@
 #define SEMEL_SUBSCRIPTIONS_MAX 1000
 
 struct semel_topics {
-	const char **names; /* NULL-ended */
+	const char **names; /* NULL-terminated */
 	size_t count;
 };
 

@@ -138,7 +138,7 @@ def test_an_invalid_environment_is_a_configuration_error(semel, environment, com
     ("retention: { inbox: never }\n", ":1:", "duration"),
     ("retention:\n  outbox: 14\n", ":2:", "write a duration like"),
     ("a: [\n", ":2:", "not YAML"),
-    ("- a\n", ":1:", "keys with values"),
+    ("- a\n", ":1:", "expected a mapping"),
 ])
 def test_an_invalid_config_file_is_reported_with_its_line(bare, text, location, complaint):
     (bare.folder / "semel.yaml").write_text(text)

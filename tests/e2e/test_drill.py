@@ -11,7 +11,7 @@ import pytest
 from program import is_free, wait_for
 from sandbox import suspend
 
-HELD = "of 2 rows held: nothing lost, nothing processed twice, nothing out of order"
+PASSED = "of 2 rows passed: nothing lost, nothing processed twice, nothing out of order"
 # A crash between two steps, and the check of the books.
 ROWS = ("--row", "relay.after-confirm", "--row", "books")
 
@@ -91,7 +91,7 @@ def state(semel):
 def test_a_drill_succeeds_and_leaves_what_the_user_has_unchanged(user):
     before = state(user)
     output = user.ok("drill", *ROWS, env=temporary(user), timeout=120)
-    assert HELD in output
+    assert PASSED in output
     nothing_is_left(user)
     assert state(user) == before
 
@@ -176,7 +176,7 @@ def test_a_drill_that_is_alive_is_not_removed(bare):
     child.send_signal(signal.SIGSTOP)
     assert bare.ok("drill", "--clean") == ""
     child.send_signal(signal.SIGCONT)
-    assert HELD in child.stdout.read()
+    assert PASSED in child.stdout.read()
     assert child.wait(30) == 0
 
 
@@ -225,7 +225,7 @@ def test_the_users_alternate_exchange_is_not_used(bare):
     url = bare.backend.environment()["SEMEL_BROKER"]
     joint = "&" if "?" in url else "?"
     broker = f"{url}{joint}alternate-exchange=leftovers&heartbeat=20"
-    assert "1 of 1 rows held" in bare.ok("--broker", broker, "drill", "--row", "publish.before-commit", timeout=120)
+    assert "1 of 1 rows passed" in bare.ok("--broker", broker, "drill", "--row", "publish.before-commit", timeout=120)
     assert "leftovers" not in bare.backend.broker.things()
 
 

@@ -152,7 +152,7 @@ def test_a_dead_letter_is_replayed_by_a_click_and_the_effect_happens(shop, url, 
     save_screenshot(browser, "dead-letters")
     mend(shop)
     click(browser, "#letters .replay", lambda: is_dialog_open(browser))
-    assert "Replay event?" in text(browser, "#confirm")
+    assert "Replay dead letter?" in text(browser, "#confirm")
     save_screenshot(browser, "confirm")
     browser.find_element(By.ID, "confirm-yes").click()
     wait_for(lambda: words(shop) == ["bad", "second"], timeout=60, what="the effect")

@@ -138,7 +138,7 @@ def test_a_secret_on_the_command_line_is_overwritten_in_the_process_list_and_rep
     assert re.search(r"Max core file size +[01] ", limits), limits
     semel.stop(server.child)
     log = server.child.stderr.read()
-    assert "given in the command line" in log
+    assert "given on the command line" in log
     assert_no_secret(log, "serve")
 
 
@@ -160,7 +160,7 @@ def test_a_crash_leaves_no_core_file_unless_it_is_requested(semel):
 
 
 def warnings(child):
-    return [line for line in child.stderr.read().splitlines() if "a file with a secret is readable by other users" in line]
+    return [line for line in child.stderr.read().splitlines() if "a file with a secret is accessible to other users" in line]
 
 
 def test_files_with_secrets_that_others_can_read_are_reported(semel):

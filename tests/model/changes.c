@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Steps of the people who run it: settings that change between two starts, or differ between two
- * who run at once, and objects that are dropped and made anew. */
+/* Steps of the operator: settings that change between two starts, or differ between two parties
+ * that run at the same time, and objects that are dropped and created again. */
 #include "model/changes.h"
 
 #include "model/disk.h"
@@ -68,7 +68,7 @@ static struct relay_options changed_relay_options(const struct relay_options *no
 	return relay_options;
 }
 
-/* All consumers of the scope start anew; else those that run continue unchanged. */
+/* True: all consumers of the scope restart; otherwise the running ones continue unchanged. */
 static bool restarts(const struct step *step)
 {
 	return step->a / SCOPES % 2 == 1;
@@ -101,7 +101,7 @@ static void excuse_scope(struct world *world, int scope)
 		world->reference.asked[scope][i].excused = true;
 }
 
-/* As a queue that is deleted: what waits there for the scope is gone with it. */
+/* Like the deletion of a queue: what waits there for the scope is lost. */
 static void drop_subscription(struct world *world, int scope)
 {
 	static const char *const tables[] = { "delayed", "member", "share" };
@@ -133,8 +133,8 @@ static void drop_record(struct world *world, int scope)
 	world->paused[scope] = false;
 }
 
-/* One that was published is not reported any more, and still arrives. One that was not was never
- * committed; but a copy of it may be under way all the same. */
+/* A published event is no longer reported, but still arrives. One that was not published counts as
+ * never committed, although a copy of it may be in transit. */
 static void forget_row(struct world *world, int event)
 {
 	enum row row = inspect_event(world, 0, event).row;
@@ -166,7 +166,7 @@ static void start_numbers_anew(struct world *world)
 	inspect_execute(world, "DELETE FROM sqlite_sequence WHERE name = 'semel_outbox'", 0, 0);
 }
 
-/* Rows of tables are changed under running parties; what the broker has, while no consumer has a
+/* Rows of tables are changed while parties run; objects at the broker only while no consumer has a
  * copy. */
 void drop(struct world *world, const struct step *step)
 {

@@ -7,13 +7,12 @@
 
 /* What STEP_CHANGE changes: its b. */
 enum change {
-	CHANGE_NUMBERS, /* attempts, delays, batch, prefetch, --from of a subscription that is there
-			 */
+	CHANGE_NUMBERS, /* attempts, delays, batch, prefetch, --from of an existing subscription */
 	CHANGE_CLAIMS,  /* guarantee and claim mode */
 	CHANGE_POISON,
 	CHANGE_ORDER,
 	CHANGE_TOPICS,
-	CHANGE_RELAY, /* a: its poison policy, its window and attempts, or what the broker takes */
+	CHANGE_RELAY, /* a: its poison policy, its window and attempts, or the broker's limits */
 	CHANGES
 };
 
@@ -23,7 +22,7 @@ enum object {
 	OBJECT_RECORD,       /* of the subscription, in the store */
 	OBJECT_BROKER,       /* its file */
 	OBJECT_ROW,          /* of the outbox */
-	OBJECT_NUMBERS,      /* all rows, and the numbers begin anew */
+	OBJECT_NUMBERS,      /* all rows; the numbers start again */
 	OBJECTS
 };
 

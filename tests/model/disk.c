@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A virtual file system for SQLite around the machine's own: it returns the test's time, and fails
- * the writes of a killed party. Nothing is synced: the folder is in memory, and goes with the test.
- */
+/* A virtual file system for SQLite, around the one of the machine: it returns the test's time, and
+ * fails the writes of a killed party. Nothing is synced: the folder is in memory, and is removed
+ * after the test. */
 #include "model/disk.h"
 
 #include <sqlite3.h>
@@ -13,12 +13,12 @@ int64_t disk_clock_ms;
 
 static uint64_t chance;
 
-/* The party that is at work. One at a time: the others stand still, so one of each is enough. */
+/* The party that is acting. Only one acts at a time, so there is one record. */
 static struct acting {
 	bool dead;
 	int commits_left;
 	int failpoint, hits_left;
-	int standstill; /* a failpoint */
+	int standstill; /* the failpoint where it pauses */
 	void (*meanwhile)(void *user);
 	void *user;
 } acting;
@@ -113,7 +113,8 @@ static void see_failpoint(enum semel_failpoint point, void *user)
 	acting = stopped;
 }
 
-/* Before the commit writes anything: what follows fails, when the party is to be killed here. */
+/* Called before a commit writes anything: if the party is to be killed here, all its writes fail
+ * from now on. */
 static int see_commit(void *user)
 {
 	(void)user;
@@ -136,7 +137,7 @@ static int see_connection(sqlite3 *db, char **message, const struct sqlite3_api_
 
 struct file {
 	sqlite3_file base;
-	sqlite3_file *real; /* behind it in the same piece of memory */
+	sqlite3_file *real; /* after this struct, in the same allocation */
 };
 
 static sqlite3_file *real_of(sqlite3_file *file)

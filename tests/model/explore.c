@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sequences run in a child that is watched: one that ends the process is found like any other, and
- * what a killed party leaves in memory goes with the child. */
+/* Sequences run in a child process: one that crashes the child is found like any other, and the
+ * memory that a killed party leaves is freed with the child. */
 #include "model/explore.h"
 
 #include "model/disk.h"
@@ -26,7 +26,7 @@ static double seconds_now(void)
 	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* A child that hangs is ended. */
+/* Also restarts the alarm, which ends a child that hangs. */
 static bool is_over_in_child(void *user)
 {
 	(void)user;
@@ -64,7 +64,7 @@ static void make_sequence(const struct exploration *exploration, uint64_t seed,
 	for (int i = 0; i < sequence->count; i++) {
 		const struct step *last = i > 0 ? &sequence->steps[i - 1] : NULL;
 		sequence->steps[i] = step_draw(next_number, &state);
-		/* Two people often do the same at once. */
+		/* Two parties often do the same thing at the same time. */
 		if (last && last->fault == FAULT_MEANWHILE && next_number(&state) % 2 == 0) {
 			sequence->steps[i] = *last;
 			sequence->steps[i].fault = FAULT_NONE;
@@ -116,7 +116,7 @@ static pid_t begin_child(void)
 	return fork();
 }
 
-/* A child that was ended by a signal has broken the promise, too. */
+/* If a signal has ended the child, its sequence has broken the promise, too. */
 static void end_child(pid_t child)
 {
 	int code = 0;

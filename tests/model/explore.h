@@ -10,7 +10,7 @@ enum { SEQUENCE_MAX = 256 };
 struct exploration {
 	double seconds;
 	uint64_t seed;
-	int steps;               /* of a sequence by chance */
+	int steps;               /* of a random sequence */
 	int setting;             /* -1: all of them in turn */
 	const char *plant;       /* the bug that is to be found; NULL: none is expected */
 	const char *steps_given; /* a sequence as sequence_write() writes it; NULL: none */
@@ -20,7 +20,7 @@ struct exploration {
 struct sequence {
 	int setting, count;
 	uint64_t seed;
-	bool discards; /* at rest what is dead is; else it is replayed */
+	bool discards; /* at rest dead letters are discarded; otherwise they are replayed */
 	struct step steps[SEQUENCE_MAX];
 };
 
@@ -28,22 +28,22 @@ struct sequence {
 struct progress {
 	struct sequence now;
 	uint64_t sequences, steps, turns;
-	int depth; /* all sequences of so many moves were run */
+	int depth; /* all sequences of this many moves were run */
 	bool broken;
 	char what[160], detail[256];
 };
 
-/* 0: nothing was found, or the planted bug was; 1 otherwise. */
+/* 0 if nothing was found, or the planted bug was; otherwise 1. */
 int explore(const struct exploration *exploration);
 
-/* ---- short.c: all sequences of so many moves; false: world->broken is what was found --------- */
+/* ---- short.c: all sequences of `depth` moves; false: world->broken is what was found --------- */
 bool walk_short(struct world *world, struct sequence *sequence, struct progress *progress,
 		int depth, bool (*is_over)(void *user), void *user);
 
 /* ---- shrink.c ---- */
-/* Removes and simplifies steps as long as the same is broken. breaks() runs one. */
+/* Removes and simplifies steps while the sequence breaks the same promise. breaks() runs one. */
 void sequence_shorten(struct sequence *sequence, bool (*breaks)(const struct sequence *sequence));
-/* In numbers, for --sequence; false: it is not such a text. */
+/* Writes the sequence as numbers, for --sequence; read returns false if the text is not valid. */
 void sequence_write(const struct sequence *sequence, FILE *out);
 bool sequence_read(const char *text, struct sequence *sequence_out);
 void sequence_print(const struct sequence *sequence, FILE *out);

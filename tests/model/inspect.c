@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads the tables by statements of its own: nothing here goes through the library that is
- * judged. */
+/* Reads the tables with statements of its own: nothing here uses the library that is tested. */
 #include "model/world.h"
 
 #include "model/disk.h"
@@ -42,7 +41,8 @@ static const char *const texts[Q_COUNT] = {
 	[Q_PENDING] = "SELECT entry_id, scope, event_id FROM semel_dead_letter"
 		      " WHERE parked_behind IS NULL AND status = 'PENDING' ORDER BY position"
 		      " LIMIT 1 OFFSET ?1",
-	/* Leases of the living are renewed; what a dead one has left is waited for otherwise. */
+	/* Leases are not included, except those of claims: live parties renew theirs, and quiesce()
+	 * waits for those of dead ones. */
 	[Q_DUE] =
 		"SELECT min(due) FROM (SELECT due_at AS due FROM b.semel_delayed UNION ALL"
 		" SELECT " MS("due_at") " FROM semel_hold WHERE due_at IS NOT NULL UNION ALL"
@@ -305,7 +305,7 @@ int inspect_execute(struct world *world, const char *sql, int64_t first, int64_t
 #define NUMBER_OF(id)  "(SELECT payload FROM semel_outbox AS o WHERE o.id = " id ")"
 #define BUCKET_OF(due) "(" due " > ?1) + (" due " > ?1 + 2500) + (" due " > ?1 + 45000)"
 
-/* Rows that are the same in equal states, in an order that is, too. */
+/* Rows that are equal in equal states, in an order that is equal too. */
 static const char *const digests[] = {
 	"SELECT payload, aggregate_id, status FROM semel_outbox ORDER BY seq",
 	"SELECT seq, state, " BUCKET_OF(MS("coalesce(due_at, 0)")) " FROM semel_outbox_exception"

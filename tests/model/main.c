@@ -5,7 +5,7 @@
  *               [--setting NAME] [--without STEP] [--plant BUG] [--verbose]
  *               [--often STEP[:B]] [--sequence NUMBERS]
  *
- * Ends with 0 when nothing is broken; with --plant, when something is. */
+ * Exits with 0 if nothing is broken; with --plant, if something is. */
 #include "model/explore.h"
 
 #include "observe/log.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Coming to rest, and what must be true then. */
+/* Brings the model to rest, and checks what must be true then. */
 #include "model/steps.h"
 
 #include "model/disk.h"
@@ -56,8 +56,8 @@ static bool is_accounted(struct world *world, int scope, int event, const struct
 	       inspect_blocked(world, scope) && inspect_waiting(world, scope, event) > 0;
 }
 
-/* Without its row nothing can bring back what was lost, and verify does not know of it. A dead
- * letter of the relay that is replayed brings the row back. */
+/* Without its row a lost event cannot be sent again, and verify does not know it. The replay of a
+ * relay's dead letter restores the row. */
 static bool is_expected(const struct world *world, int event, const struct seen *seen)
 {
 	return seen->row != ROW_NONE || (world->reference.events[event].committed && !world->lossy);
@@ -75,7 +75,7 @@ static int count_open(struct world *world, int scope)
 	return count;
 }
 
-/* Of the handlers, so far. */
+/* Counts the runs of all handlers so far. */
 static unsigned count_runs(const struct world *world)
 {
 	unsigned runs = 0;
@@ -86,7 +86,8 @@ static unsigned count_runs(const struct world *world)
 	return runs;
 }
 
-/* Every scope reads both topics again, and none is refused as a whole. */
+/* Lets every scope read both topics again, and the relay use a URL that the broker does not
+ * refuse. */
 static void resume_all(struct world *world)
 {
 	disk_act();
@@ -112,20 +113,20 @@ void quiesce(struct world *world)
 	for (int round = 0; round < ROUNDS_MAX && !world->broken; round++) {
 		if (!run_relay(world) || !run_consumer(world, 0) || !run_consumer(world, 1))
 			return;
-		if (count_runs(world) != runs) /* an open breaker lets one through at a time */
+		if (count_runs(world) != runs) /* a breaker lets one event through at a time */
 			patience = PATIENCE;
 		runs = count_runs(world);
 		int64_t due_ms = inspect_due(world);
 		if (due_ms > disk_clock_ms) {
 			disk_clock_ms = due_ms + 1;
-		} else if (!waited) { /* the dead hold leases */
+		} else if (!waited) { /* dead parties still hold leases */
 			disk_clock_ms += LEASES_MS;
 			waited = true;
 		} else if (patience > 0 && count_open(world, 0) + count_open(world, 1) > 0) {
 			disk_clock_ms += LONG_MS;
 			patience--;
 		} else {
-			step_do(world, (struct step){ .action = STEP_STOP }); /* judges */
+			step_do(world, (struct step){ .action = STEP_STOP }); /* this also judges */
 			return;
 		}
 	}
@@ -144,7 +145,8 @@ static const struct semel_verify_scope *scope_of(const struct semel_verify_repor
 	return NULL;
 }
 
-/* In total order a topic waits at the broker for the event that is stuck: that one is reported. */
+/* In total order a topic waits at the broker behind the stuck event: only that event is
+ * reported. */
 static bool is_behind_another(struct world *world, int scope, int event)
 {
 	return world->scope_options[scope].order == SEMEL_ORDER_TOTAL &&
@@ -181,7 +183,7 @@ static void compare(struct world *world, int scope, const struct semel_verify_sc
 			    "%s: %d processed (are %d), %d pending (are %d)", name,
 			    (int)reported->processed, (int)done, (int)reported->pending,
 			    (int)pending);
-	/* Without its row an event is not missed; but its dead letter may be stuck. */
+	/* An event without its row is not reported as missing, but its dead letter may be stuck. */
 	uint64_t named = reported->missing.count + reported->stuck.count;
 	if (named < open - behind || named > open - behind + gone)
 		world_break(world, "verify does not report what is missing or stuck",
@@ -246,7 +248,7 @@ static void repair(struct world *world)
 		world_break(world, "repair fails", "%s", world->error.text);
 }
 
-/* Any copy of the event will do for a run that was asked for and has not happened. */
+/* A run that was requested and has not happened can be done by any copy of the event. */
 static void replay_all(struct world *world)
 {
 	struct seen seen[EVENTS_MAX];
@@ -264,8 +266,8 @@ static void replay_all(struct world *world)
 	}
 }
 
-/* What verify prints is done, and heals: repair for what is stuck, replay for what is missing. */
-/* For what the outbox does not retain, repair prints: publish it again with its id. */
+/* Does what repair prints for an event that the outbox does not retain: publishes it again with its
+ * id. */
 static void publish_again(struct world *world, int event)
 {
 	char aggregate[16], payload[16];
@@ -306,6 +308,7 @@ static void publish_gone(struct world *world)
 			publish_again(world, i);
 }
 
+/* Runs what verify prints (repair for stuck events, replay for missing ones), which must heal. */
 static void heal(struct world *world, bool repairs)
 {
 	if (world->broken || (!world->lossy && count_open(world, 0) + count_open(world, 1) == 0))
@@ -343,7 +346,7 @@ static void decide_all(struct world *world, bool discards)
 		world_break(world, "the dead letters do not come to an end", "%d", DECISIONS_MAX);
 }
 
-/* A new event of every aggregate is still processed. */
+/* Checks that a new event of every aggregate is still processed. */
 static void publish_more(struct world *world)
 {
 	int before = world->reference.count;
@@ -379,5 +382,5 @@ void quiesce_and_judge(struct world *world, bool discards)
 	    inspect_number(world,
 			   "SELECT count(*) FROM semel_dead_letter WHERE parked_behind IS NOT NULL",
 			   0, 0) > 0)
-		world_break(world, "an event is parked for ever", "nothing holds it");
+		world_break(world, "an event is parked forever", "nothing holds it");
 }

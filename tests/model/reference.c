@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-/* ---- 2 and 3: who may run -------------------------------------------------------------------- */
+/* ---- 2 and 3: what may run ------------------------------------------------------------------- */
 
 static bool asked_again(const struct asked *asked, const struct seen *seen)
 {
@@ -22,7 +22,7 @@ const char *reference_run(struct reference *reference, int scope, int event,
 		return "it was run a second time without a request";
 	if (asked_again(asked, seen))
 		return NULL;
-	/* At most once it is claimed as done before it is run. */
+	/* With at-most-once an event is claimed as done before it is run. */
 	if (seen->claim == CLAIM_DONE && !terms->once_at_most && !terms->may_lose && terms->tracked)
 		return "it was run although it was done";
 	if (seen->letter == LETTER_PENDING && asked->replays <= seen->replays)
@@ -47,13 +47,13 @@ static bool same_key(const struct reference *reference, const struct terms *term
 	return terms->whole_topic ? one->topic == other->topic : one->aggregate == other->aggregate;
 }
 
-/* Was the later one applied before the earlier one, or without it? */
+/* Was the later event applied before the earlier one, or without it? */
 static bool is_overtaken(const struct reference *reference, int scope, const struct seen *seen,
 			 int earlier, int later)
 {
 	const struct asked *asked = reference->asked[scope];
 
-	/* What was given up holds no other event, even if it is run later on request. */
+	/* An event that was given up holds no other event, even if it is run later on request. */
 	if (seen[later].effects == 0 || asked[earlier].excused || asked[later].excused ||
 	    asked[earlier].given_up)
 		return false;

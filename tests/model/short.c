@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All short sequences over a small move_table, depth first. Between two moves all parties are
- * stopped, as between two commands; so the files are the whole state, and are restored instead of
- * running the same moves again. A state that was seen with as many moves left is not explored once
- * more. */
+/* Runs all short sequences of the moves in move_table, depth first. Between two moves all parties
+ * are stopped, as between two commands; so the files are the whole state, and are restored instead
+ * of running the same moves again. A state that was already seen with at least as many moves left
+ * is not explored again. */
 #include "model/explore.h"
 
 #include "fault/failpoint.h"
@@ -83,7 +83,7 @@ struct walk {
 	struct progress *progress;
 	bool (*is_over)(void *user);
 	void *user;
-	int depth; /* of this walk: only there is it new */
+	int depth; /* of this walk: only sequences of this depth are new */
 	struct saved saves[DEPTH_MAX + 1];
 	struct {
 		uint64_t digest;
@@ -91,7 +91,7 @@ struct walk {
 	} * seen;
 };
 
-/* Was it seen with as many moves left? From now on it is. */
+/* Was the state seen with at least as many moves left? If not, it is recorded. */
 static bool was_seen(struct walk *walk, uint64_t digest, int left)
 {
 	size_t at = digest & (SEEN_SIZE - 1);

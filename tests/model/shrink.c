@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The shortest sequence that still breaks the promise in the same way. */
+/* Finds a shorter sequence that still breaks the promise in the same way. */
 #include "model/explore.h"
 
 #include <string.h>

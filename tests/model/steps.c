@@ -105,7 +105,7 @@ static void replay_letter(struct world *world, const struct step *step)
 				    "event %d at %s", event + 1, world->scope_options[scope].scope);
 		memcpy(won, entry_id, sizeof entry_id);
 	}
-	/* Refused, and nothing was sent. */
+	/* It was refused, and nothing was sent. */
 	if (event >= 0 && status != SEMEL_OK && !disk_is_dead() && !world->outage)
 		world->reference.asked[scope][event].replays = before.replays;
 }
@@ -132,7 +132,7 @@ static bool is_chosen(const struct world *world, const struct step *step, int ev
 	       (aggregate == 0 || world->reference.events[event].aggregate == aggregate - 1);
 }
 
-/* To all scopes, or to one; of all aggregates, or of one; all events, or the first. */
+/* Replays to all scopes or to one; of all aggregates or of one; all events or the first. */
 static semel_status send_again(struct world *world, const struct step *step, const char *scope,
 			       bool reprocess)
 {
@@ -171,8 +171,8 @@ static void replay(struct world *world, const struct step *step)
 
 	if (!world_open_operator_store(world))
 		return;
-	/* Copies to one scope do not stand in line with what it has not read yet: a part of a
-	 * topic, sent alone, goes first. */
+	/* Copies to one scope are not queued after what it has not read yet: a part of a topic that
+	 * is sent alone overtakes the rest. */
 	if (to > 0 && world->terms[to - 1].whole_topic)
 		excuse(world, -1);
 	expect(world,
@@ -180,8 +180,8 @@ static void replay(struct world *world, const struct step *step)
 	       "replay");
 }
 
-/* Killed in between it may have freed claims whose events it did not send: they are missing until
- * the same replay is run again. */
+/* If it is killed in between, it may have forgotten claims whose events it did not send: they are
+ * missing until the same replay is run again. */
 static void reprocess(struct world *world, const struct step *step)
 {
 	int scope = step->a % SCOPES;
@@ -303,8 +303,8 @@ static void postpone(struct world *world, const struct step *step)
 		step->b, 0);
 }
 
-/* What was asked for meanwhile is still on its way at the broker, perhaps; what was run is run
- * again. */
+/* Copies of what was requested since the save may still be in transit at the broker; what was run
+ * since is run again. */
 static void remember(struct world *world)
 {
 	struct reference now = world->reference;
@@ -448,7 +448,7 @@ static void act(struct world *world, const struct step *step)
 
 /* ---- faults ---------------------------------------------------------------------------------- */
 
-/* The dead one is gone, and leaves everything as it is. */
+/* Closes the dead party, which leaves everything as it is. */
 static void drop_dead_party(struct world *world, const struct step *step)
 {
 	if (step->action == STEP_RELAY)
@@ -498,7 +498,8 @@ struct between {
 	bool done;
 };
 
-/* No party can do two things at once; each operator is a party of its own: -1. */
+/* The number of the party that acts, because a party cannot do two things at once. -1: an operator,
+ * each of which is a party of its own. */
 static int party_of(const struct step *step)
 {
 	if (step->action == STEP_RELAY)
@@ -544,7 +545,7 @@ int step_run(struct world *world, const struct step *steps, int count)
 		disk_kill_at(step->at % SEMEL_FP_COUNT, 1);
 	if (step->fault == FAULT_MEANWHILE && count > 1 && may_meet(step, &steps[1])) {
 		disk_meanwhile(step->at % SEMEL_FP_COUNT, run_in_between, &between);
-		world->outage = true; /* one may find the lock of the other */
+		world->outage = true; /* one may meet the lock of the other */
 	}
 	act(world, step);
 	if ((disk_is_dead() || between.done) && world->outage)
@@ -609,7 +610,7 @@ bool step_favour(const char *name)
 	return false;
 }
 
-/* One of the failpoints that the party can hit. */
+/* Draws one of the failpoints that the party can hit. */
 static uint8_t draw_point(const struct step *step, unsigned bits)
 {
 	if (step->action == STEP_RELAY)
@@ -623,7 +624,7 @@ static uint8_t draw_point(const struct step *step, unsigned bits)
 
 static void draw_fault(struct step *step, unsigned bits)
 {
-	/* An operator's command is short: what comes in between is the most of its trouble. */
+	/* An operator's command is short, so most of its faults are another party in between. */
 	if (step->action == STEP_DLQ_REPLAY && bits % 2 == 0)
 		step->fault = FAULT_MEANWHILE;
 	else

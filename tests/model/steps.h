@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What can happen: one step each, with small numbers as its arguments, so that any sequence of them
- * can be made by chance, shortened, and printed. */
+/* What can happen: steps with small numbers as arguments, so that any sequence of them can be
+ * generated at random, shortened and printed. */
 #ifndef SEMEL_TESTS_MODEL_STEPS_H
 #define SEMEL_TESTS_MODEL_STEPS_H
 
@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 enum action {
-	STEP_PUBLISH,     /* a: aggregate, b: behaviour, c: 3: it is large */
+	STEP_PUBLISH,     /* a: aggregate, b: behaviour, c: 3 is large */
 	STEP_RELAY,       /* a: turns */
 	STEP_CONSUME,     /* a: scope, b: which consumer, c: turns */
 	STEP_PASS,        /* a: how long */
@@ -17,10 +17,10 @@ enum action {
 	STEP_VERDICT,     /* a: event, b: behaviour from now on */
 	STEP_DLQ_REPLAY,  /* a: the nth pending one */
 	STEP_DLQ_DISCARD, /* a: the nth pending one */
-	STEP_REPLAY,      /* a: to whom, b: of which aggregate, c: at most */
-	STEP_REPROCESS,   /* a: scope, b: aggregate, c: at most, forced */
+	STEP_REPLAY,      /* a: to which scope, b: of which aggregate, c: maximum */
+	STEP_REPROCESS,   /* a: scope, b: aggregate, c: maximum, forced */
 	STEP_PRUNE,
-	STEP_PAUSE,    /* a: scope; and again */
+	STEP_PAUSE,    /* a: scope; a second one resumes it */
 	STEP_LOSE,     /* a: a delayed copy, or one of the log; b: which */
 	STEP_REPEAT,   /* the same */
 	STEP_POSTPONE, /* b: which delayed copy */
@@ -33,11 +33,10 @@ enum action {
 
 enum fault {
 	FAULT_NONE,
-	FAULT_KILL,      /* before its commit but `at` */
+	FAULT_KILL,      /* killed after `at` more commits */
 	FAULT_POINT,     /* killed at the failpoint `at` */
-	FAULT_OUTAGE,    /* as KILL, but it lives on, and the disk works again after the step */
-	FAULT_MEANWHILE, /* at the failpoint `at` it is paused, and the next step comes in
-			    between */
+	FAULT_OUTAGE,    /* as KILL, but the party survives, and the disk works after the step */
+	FAULT_MEANWHILE, /* paused at the failpoint `at` while the next step runs */
 	FAULT_COUNT
 };
 
@@ -47,32 +46,33 @@ struct step {
 	uint8_t action, a, b, c, fault, at;
 };
 
-/* How much time STEP_PASS lets pass. */
+/* How far STEP_PASS advances the clock. */
 int64_t step_span_ms(const struct step *step);
-/* Does the first of so many, and judges what is seen afterwards. Returns how many it did: two, when
- * the next one came in between. */
+/* Runs the first of `count` steps, and judges the tables afterwards. Returns how many it ran: two,
+ * if the next one ran in between. */
 int step_run(struct world *world, const struct step *steps, int count);
 /* The aggregate of STEP_PUBLISH; the last one has a topic of its own. */
 int step_aggregate(const struct step *step);
-/* Without any fault. */
+/* Runs the step without any fault. */
 void step_do(struct world *world, struct step step);
-/* By chance; next() makes numbers. */
+/* Draws a random step; next() generates numbers. */
 struct step step_draw(uint64_t (*next)(void *user), void *user);
 const char *step_name(int action);
-/* Steps of this name are drawn no more. False: there are none. */
+/* Steps with this name are no longer drawn. False: there are none. */
 bool step_forbid(const char *name);
-/* They are drawn often; "name:2": always with this b. */
+/* Steps with this name are drawn often; "name:2": always with b 2. */
 bool step_favour(const char *name);
-/* For a program: a line of JSON. */
+/* Prints the step for a program: a line of JSON. */
 void step_print_json(const struct step *step, FILE *out);
-/* As an operator would do it. */
+/* Prints the step as an operator would do it. */
 void step_print(const struct setting *setting, const struct step *step, FILE *out);
 
 /* ---- quiesce.c ---- */
-/* No more faults: relay and consumers run and time passes until nothing moves. */
+/* Runs the relay and the consumers without faults, and lets time pass, until nothing moves. */
 void quiesce(struct world *world);
-/* At rest: part 5 of the promise; then everything that waits for an operator is decided, and 5
- * again. discards: what is dead is discarded, else replayed with mended handlers. */
+/* Brings the model to rest and checks part 5 of the promise; then decides everything that waits for
+ * an operator, and checks part 5 again. discards: dead letters are discarded; otherwise they are
+ * replayed with corrected handlers. */
 void quiesce_and_judge(struct world *world, bool discards);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening, running, losing and restoring the parties of the model. */
+/* Opens, runs, loses and restores the parties of the model. */
 #include "model/world.h"
 
 #include "model/disk.h"
@@ -19,7 +19,8 @@ static const char *const file_names[FILES] = { "store.db", "store.db-wal", "brok
 const char *const world_topics[] = { "order.events", "extra.events", NULL };
 static const char *const topic_alone[] = { "order.events", NULL };
 
-/* Numbers that may change from start to start, and differ between two who run at once. */
+/* Numbers that may change between starts, and differ between two parties that run at the same
+ * time. */
 static const struct {
 	uint32_t attempts, immediate, batch;
 	int64_t first_delay_ms, delay_max_ms, strict_wait_ms, prefetch_bytes;
@@ -31,8 +32,8 @@ static const struct {
 	{ 1, 1, 0, 1000, 2000, 3000, 0, true },
 };
 
-/* What the broker takes of the relay. The third names another number of partitions, and is refused
- * as a whole. */
+/* What the broker accepts from the relay. The last one (LIMIT_PARTITIONS) names another number of
+ * partitions, and is refused completely. */
 static const char *const limits[] = { "", "&max-message=20", "&max-length=1", "" };
 enum { LIMIT_PARTITIONS = 3 };
 
@@ -107,7 +108,7 @@ static bool apply(semel_context *context, const char *scope, int event)
 	return done;
 }
 
-/* A run of a killed party does not count: nothing of it lasts. */
+/* A run by a killed party does not count: none of it is committed. */
 static semel_verdict handle(const semel_event *event, semel_context *context, void *user)
 {
 	const struct reader *reader = user;
@@ -146,7 +147,8 @@ bool world_open_operator_store(struct world *world)
 	return world->operator_store != NULL;
 }
 
-/* A topic that is not there yet would get the number that is named. */
+/* Names another number of partitions only if both topics exist: a new topic would be created with
+ * it. */
 static void write_relay_url(struct world *world, char url_out[160])
 {
 	bool other = world->relay_options.limit == LIMIT_PARTITIONS &&
@@ -182,7 +184,7 @@ bool world_relay_turn(struct world *world, bool *busy_out)
 	       pause_ms == 0;
 }
 
-/* --from applies to a new subscription. */
+/* Is the scope subscribed to both topics? --from applies only to a new subscription. */
 static bool is_subscribed(struct world *world, int scope)
 {
 	char sql[192];
@@ -194,7 +196,8 @@ static bool is_subscribed(struct world *world, int scope)
 	return inspect_number(world, sql, 0, 0) > 0;
 }
 
-/* The order cannot change between total and others while something is held: people go back. */
+/* The order cannot change between total and others while something is held: an operator would
+ * restore the earlier options. */
 static bool go_back(struct world *world, int scope)
 {
 	bool refused = world->error.status == SEMEL_CONFIG;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The real library in one process: a store, a local broker, a relay, two subscriptions with two
- * consumers each, and an operator; all of them turn by turn, on the machine of disk.h. */
+ * consumers each, and an operator; they take turns, on the machine of disk.h. */
 #ifndef SEMEL_TESTS_MODEL_WORLD_H
 #define SEMEL_TESTS_MODEL_WORLD_H
 
@@ -23,15 +23,15 @@ struct scope_options {
 	semel_claim_mode claim;
 	semel_poison poison;
 	semel_order order;
-	uint8_t tuning; /* of numbers that change nothing of the promise */
-	bool narrow;    /* it reads one topic of the two */
+	uint8_t tuning; /* index of numbers that do not affect the promise */
+	bool narrow;    /* it reads only one of the two topics */
 };
 
-/* How the relay is run, and what the broker takes of it. */
+/* How the relay is run, and what the broker accepts from it. */
 struct relay_options {
 	semel_poison poison;
 	uint32_t window, attempts; /* 0: the default */
-	uint8_t limit;             /* of limits[] in world.c */
+	uint8_t limit;             /* index of limits[] in world.c */
 };
 
 struct setting {
@@ -42,7 +42,7 @@ struct setting {
 extern const struct setting settings[];
 extern const int setting_count;
 
-/* Both files with their logs, and what the reference knew then. */
+/* Both files with their logs, and the state of the reference at that time. */
 struct saved {
 	bool there;
 	int64_t clock_ms;
@@ -61,7 +61,7 @@ struct saved {
 
 struct world;
 
-struct reader { /* what a handler is given */
+struct reader { /* the user argument of a handler */
 	struct world *world;
 	int scope;
 };
@@ -70,7 +70,7 @@ struct world {
 	char folder[64], store_url[128], broker_url[128];
 	const struct setting *setting;
 	int partitions;
-	struct scope_options scope_options[SCOPES]; /* of those who start from now on */
+	struct scope_options scope_options[SCOPES]; /* of consumers that start from now on */
 	struct scope_options
 		earlier[SCOPES]; /* before the order was changed between total and others */
 	struct relay_options relay_options;
@@ -83,52 +83,53 @@ struct world {
 	sqlite3 *inspector;        /* a connection of its own, to both files */
 	sqlite3_stmt *queries[16]; /* of inspect.c */
 	int64_t version;           /* of the store, when it was read last */
-	struct saved fresh;        /* as it was made */
-	struct saved kept;         /* by the step save */
+	struct saved fresh;        /* the initial state */
+	struct saved kept;         /* saved by STEP_SAVE */
 	struct reference reference;
 	enum behaviour behaviours[EVENTS_MAX];
 	bool lossy; /* copies were removed, a file was restored: what is missing must be reported */
 	bool paused[SCOPES];
-	char won[SCOPES][EVENTS_MAX][REPLAYS][40]; /* whose replay of this number was accepted */
-	bool outage; /* the party at work lives on when its writes fail */
+	char won[SCOPES][EVENTS_MAX][REPLAYS][40]; /* entry whose replay was accepted */
+	bool outage; /* the acting party survives when its writes fail */
 	semel_error error;
 	uint64_t turns;     /* of relays and consumers */
-	const char *broken; /* of the promise; NULL: nothing */
+	const char *broken; /* the broken part of the promise; NULL: none */
 	char detail[256];
 };
 
 /* Once per process; the folder is removed by world_end. */
 bool world_begin(struct world *world);
 void world_end(struct world *world);
-/* As it was made, with another setting and chance. */
+/* Restores the initial state, with another setting and seed. */
 void world_reset(struct world *world, const struct setting *setting, uint64_t seed);
 
-/* Notes the first thing that is broken. */
+/* Records the first part of the promise that is broken. */
 void world_break(struct world *world, const char *broken, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* Parties: opened when they are needed. False: it could not be done. */
+/* Parties are opened when they are needed. False: the turn or the opening failed. */
 bool world_open_operator_store(struct world *world);
 bool world_relay_turn(struct world *world, bool *busy_out);
 bool world_consumer_turn(struct world *world, int scope, int which, bool *busy_out);
 /* Closes all parties; none of them was killed. */
 void world_close_all(struct world *world);
-/* The one at work is dead: what is left of it goes. */
+/* Close one party, which may be dead. */
 void world_drop_operator_store(struct world *world);
 void world_drop_relay(struct world *world);
 void world_drop_consumer(struct world *world, int scope, int which);
 
-/* Who starts from now on runs so; the promise is the weaker one from now on. */
+/* Parties that start from now on use these options; the weaker promise holds from now on. */
 void world_set_scope_options(struct world *world, int scope,
 			     const struct scope_options *scope_options);
 void world_set_relay_options(struct world *world, const struct relay_options *relay_options);
 /* The topics, in the order in which they are read. */
 extern const char *const world_topics[];
 
-/* Files. which: bit 0 the store, bit 1 the broker; load closes all parties first. */
+/* Saves or restores files. which: bit 0 the store, bit 1 the broker; load closes all parties
+ * first. */
 bool world_save(struct world *world, struct saved *saved);
 void world_load(struct world *world, const struct saved *saved, int which);
-/* All of it, clock and reference too, as if nothing had happened since. */
+/* Restores everything, the clock and the reference too, as if nothing had happened since. */
 void world_return(struct world *world, const struct saved *saved);
 void saved_free(struct saved *saved);
 
@@ -138,11 +139,11 @@ void inspect_close(struct world *world);
 bool inspect_changed(struct world *world);
 struct seen inspect_event(struct world *world, int scope, int event);
 void inspect_all(struct world *world, int scope, struct seen seen[EVENTS_MAX]);
-/* A pending dead letter, the nth of them; scope and event are -1 when they are not the model's.
- * False: there is none. */
+/* The nth pending dead letter; scope and event are -1 if they are not the model's. False: there is
+ * none. */
 bool inspect_letter(struct world *world, int nth, char entry_id_out[40], int *scope_out,
 		    int *event_out);
-/* The next moment at which something is due; 0: none is. */
+/* The next time at which something is due; 0: nothing is. */
 int64_t inspect_due(struct world *world);
 /* Events that wait at the broker for the scope. */
 int inspect_waiting(struct world *world, int scope, int event);
@@ -150,10 +151,10 @@ int inspect_waiting(struct world *world, int scope, int event);
 bool inspect_held(struct world *world, int scope, int event);
 /* Does a pending dead letter hold the whole topic? */
 bool inspect_blocked(struct world *world, int scope);
-/* Runs a statement on both files, without the library; how many rows were changed. */
+/* Runs a statement on both files, without the library. Returns how many rows were changed. */
 int inspect_execute(struct world *world, const char *sql, int64_t first, int64_t second);
 int64_t inspect_number(struct world *world, const char *sql, int64_t first, int64_t second);
-/* The whole state, without what differs between equals: times, ids. */
+/* A digest of the whole state, without what differs between equal states: times, ids. */
 uint64_t inspect_digest(struct world *world);
 
 #endif

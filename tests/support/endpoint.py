@@ -6,7 +6,7 @@ import threading
 
 class Endpoint:
     """Answers each request with the next of the given answers (status, headers), the last of them
-    for ever; records the requests. hangs(body): true as long as such a request gets no answer."""
+    forever; records the requests. hangs(body): true as long as such a request gets no answer."""
 
     def __init__(self, *answers, port=0, hangs=lambda body: False):
         self.answers, self.requests, self.hangs = list(answers) or [(204, {})], [], hangs

@@ -285,16 +285,17 @@ async function loadLetters(after = null) {
 
 async function replay(entry) {
   const behind = entry.parked ? ` ${plural(entry.parked, "event", "events")} parked behind it will follow in order.` : "";
-  if (!(await confirmed("Replay event?", `It is sent to ${entry.sourceService} again with the same id.${behind}`, "Replay"))) return;
-  await attempt(async () => { await call(`/api/admin/dlq/${entry.dlqEntryId}/replay`, "POST"); notify("Event replayed"); await loadLetters(); });
+  const how = entry.sourceService === "relay" ? "It returns to the outbox, and the relay publishes it again with the same id." : `It is sent to ${entry.sourceService} again with the same id.`;
+  if (!(await confirmed("Replay dead letter?", how + behind, "Replay"))) return;
+  await attempt(async () => { await call(`/api/admin/dlq/${entry.dlqEntryId}/replay`, "POST"); notify("Dead letter replayed"); await loadLetters(); });
 }
 
 async function discard(entry) {
-  const reason = await confirmed("Discard event?", `${entry.sourceService} will never process it. This cannot be undone.`, "Discard", true);
+  const reason = await confirmed("Discard dead letter?", `${entry.sourceService === "relay" ? "It will never be published." : `${entry.sourceService} will never process it.`} This cannot be undone.`, "Discard", true);
   if (reason === false) return;
   await attempt(async () => {
     await call(`/api/admin/dlq/${entry.dlqEntryId}${reason ? `?reason=${encodeURIComponent(reason)}` : ""}`, "DELETE");
-    notify("Event discarded");
+    notify("Dead letter discarded");
     await loadLetters();
   });
 }

@@ -2,22 +2,22 @@
 /* Is it still the same log?
  *
  * A topic that was deleted and created again begins at 0, and librdkafka 2.0 does not distinguish
- * the new log from the old one; neither does it for a log that was truncated by an unclean
- * election. A reader that continues at its offset skips everything before it. So a log is
- * identified by records:
+ * the new log from the old one; nor does it for a log that was truncated by an unclean election. A
+ * reader that continues at its offset skips everything before it. So a log is identified by
+ * records:
  *
- * - An anchor is an offset and a hash of the record there. A commit carries two
- *   (record.c), and the offset store has one: they have to be found before anything of an
- *   assigned partition is delivered.
+ * - An anchor is an offset and a hash of the record there. A commit carries two anchors (record.c),
+ *   and the offset store has one: they have to be found before any record of an assigned partition
+ *   is delivered.
  * - While a partition is read, the anchor that was found last is searched for again from time to
- *   time, and the newest acked record becomes the next one: so a log that was replaced between two
- *   checks is noticed, even when records of the new one have been read meanwhile.
+ *   time, and the newest acked record becomes the next anchor: so a log that was replaced between
+ *   two checks is noticed, even if records of the new one have been read meanwhile.
  * - An anchor below the log's beginning, or in a gap of a compacted topic, proves nothing: the next
  *   one replaces it.
  * - When another record is found, the position is set to the beginning, at the broker and in the
- *   offset store, and the broker has to be opened again: nothing that is unacked can be acked.
+ *   offset store, and the broker has to be opened again: unacked records can no longer be acked.
  *
- * A consumer of no group reads the records; nothing waits for it. */
+ * A consumer outside the group reads the records; nothing waits for it. */
 #include "base/error.h"
 #include "broker/kafka/kafka.h"
 #include "event/hash.h"
@@ -25,7 +25,7 @@
 
 #include <string.h>
 
-#define ROUND_MS      10000 /* for the answers */
+#define ROUND_MS      10000 /* time for the answers */
 #define RECHECK_MS    1000
 #define ARENA_BLOCK   4096
 #define PAUSE_EACH_MS 250
@@ -121,7 +121,8 @@ static int64_t edge_of(struct semel_kafka *kafka, const struct semel_kafka_assig
 	return offset;
 }
 
-/* The commit removes the anchors of the old log; if it fails, the next owner misses them again. */
+/* Commits the beginning, which removes the anchors of the old log. If that fails, the next owner
+ * finds again that they are missing. */
 static void commit_beginning(struct semel_kafka *kafka, struct semel_kafka_assignment *assignment)
 {
 	const struct semel_kafka_library *library = kafka->library;
@@ -171,7 +172,7 @@ semel_status semel_kafka_log_replaced(struct semel_kafka *kafka,
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-/* The first expected record was found, or can no longer be. */
+/* The first expected record was found, or can no longer be found. */
 static void accept_first(struct semel_kafka_assignment *assignment)
 {
 	assignment->requested = false;
@@ -185,8 +186,8 @@ static void accept_first(struct semel_kafka_assignment *assignment)
 		assignment->verified = assignment->candidate;
 }
 
-/* The log continues behind the anchor, which is missing. Only a topic that keeps every record
- * between its beginning and its end cannot have removed it. */
+/* The log continues after the anchor, but the anchor is missing. Only in a topic that keeps every
+ * record between its beginning and its end does that mean another log. */
 static semel_status check_gap(struct semel_kafka *kafka, struct semel_kafka_assignment *assignment,
 			      semel_error *error)
 {
@@ -273,7 +274,7 @@ static bool is_any_requested(const struct semel_kafka *kafka)
 	return false;
 }
 
-/* Of every owned partition the verified record is expected again. */
+/* Expects the verified record of every owned partition again. */
 static void expect_verified(struct semel_kafka *kafka)
 {
 	for (uint32_t i = 0; i < kafka->assignment_count; i++) {
@@ -335,7 +336,7 @@ destroy_list:
 	return status;
 }
 
-/* What was not answered is requested again in the next round. */
+/* Records that were not found are requested again in the next round. */
 static void end_round(struct semel_kafka *kafka)
 {
 	kafka->check.running = false;
@@ -344,8 +345,8 @@ static void end_round(struct semel_kafka *kafka)
 		struct semel_kafka_assignment *assignment = &kafka->assignments[i];
 		if (assignment->requested && assignment->unverified)
 			semel_log(SEMEL_LOG_WARN,
-				  "partition not read until a known record was found in it (is its "
-				  "leader running?)",
+				  "not reading the partition until a known record is found in it "
+				  "(is its leader running?)",
 				  &(struct semel_log_fields){
 					  .consumer = kafka->scope,
 					  .topic = semel_kafka_own_name(kafka, assignment->topic),
@@ -371,8 +372,8 @@ static semel_status handle_answers(struct semel_kafka *kafka, semel_error *error
 	return status;
 }
 
-/* Kafka deletes the offsets of a topic with it. For a partition where nothing was acked yet, this
- * is the only sign. */
+/* Kafka deletes the offsets of a topic together with the topic. For a partition in which nothing
+ * was acked yet, this is the only sign of another log. */
 static semel_status check_committed_offsets(struct semel_kafka *kafka, semel_error *error)
 {
 	const struct semel_kafka_library *library = kafka->library;
@@ -401,7 +402,8 @@ static semel_status check_committed_offsets(struct semel_kafka *kafka, semel_err
 	return status;
 }
 
-/* Reading a record costs the batch that it is in. */
+/* The more partitions are checked, the longer the pause: reading a record means reading its
+ * batch. */
 static int64_t pause_ms(const struct semel_kafka *kafka)
 {
 	int64_t pause = SEMEL_KAFKA_CHECK_MS;

@@ -3,8 +3,8 @@
  *
  * - The settings that the delivery guarantee depends on are made here, and no URL can override
  *   them: all replicas in sync, an idempotent producer that never leaves a gap, commits by us only.
- * - librdkafka handles short outages: it reconnects and sends what is unanswered, once. Only when
- *   no broker has answered for a while, the caller gets an OUTAGE and opens the broker again.
+ * - librdkafka handles short outages: it reconnects and sends unanswered records, once. Only when
+ *   no broker has answered for a while does the caller get an OUTAGE, and opens the broker again.
  */
 #include "base/error.h"
 #include "broker/kafka/kafka.h"
@@ -23,7 +23,7 @@
 
 enum purpose { PRODUCER, GROUP_MEMBER, OBSERVER, RECORD_READER };
 
-/* queue.buffering is where librdkafka's queue is full; the window is smaller. */
+/* queue.buffering limits librdkafka's queue; our window is smaller. */
 static const struct semel_kafka_setting producer_settings[] = {
 	{ "acks", "all" },
 	{ "enable.idempotence", "true" },
@@ -39,7 +39,7 @@ static const struct semel_kafka_setting producer_settings[] = {
 	{ "topic.metadata.propagation.max.ms", "5000" },
 };
 
-/* A transaction that does not end is aborted, so no record waits for longer. */
+/* A transaction that does not end in time is aborted, so no record waits longer. */
 static const struct semel_kafka_setting transaction_settings[] = {
 	{ "enable.gapless.guarantee", "false" },
 	{ "transaction.timeout.ms", "60000" },
@@ -117,7 +117,7 @@ static semel_status set_transactions(struct semel_kafka *kafka, rd_kafka_conf_t 
 	return set(kafka, conf, transaction_settings, COUNT(transaction_settings), error);
 }
 
-/* As earlier refusals have shown that they have to be. */
+/* Sets the batch sizes that earlier refusals require. */
 static semel_status set_batches(struct semel_kafka *kafka, rd_kafka_conf_t *conf,
 				semel_error *error)
 {
@@ -221,7 +221,8 @@ semel_status semel_kafka_producer_new(struct semel_kafka *kafka, semel_error *er
 	return SEMEL_OK;
 }
 
-/* Otherwise its readers wait until it times out. librdkafka aborts only with an empty queue. */
+/* Without the abort, readers wait until the transaction times out. librdkafka aborts only when its
+ * queue is empty. */
 static void abort_transaction(struct semel_kafka *kafka)
 {
 	int64_t until_ms = semel_steady_ms(kafka->env) + ABORT_MS;
@@ -290,7 +291,8 @@ semel_status semel_kafka_observer_new(struct semel_kafka *kafka, const char *gro
 	return make_consumer(kafka, group, OBSERVER, observer_out, error);
 }
 
-/* It has the group's name, because the user has rights on that, but does not join the group. */
+/* The reader uses the group's name, because the user has rights on it, but does not join the
+ * group. */
 semel_status semel_kafka_record_reader_new(struct semel_kafka *kafka, rd_kafka_t **reader_out,
 					   semel_error *error)
 {
@@ -338,8 +340,8 @@ static void handle_fatal(struct semel_kafka *kafka, rd_kafka_t *client)
 		set_fatal(kafka, is_access_error(err) ? SEMEL_CONFIG : SEMEL_OUTAGE, text);
 }
 
-/* After access was granted once, or when a connection broke during the handshake, it is an outage:
- * a restarting broker does that. */
+/* Once access has been granted, such an error is an outage, and so is a connection that breaks
+ * during the handshake: a restarting broker causes both. */
 static bool is_access_denied(const struct semel_kafka *kafka, rd_kafka_resp_err_t err,
 			     const char *text)
 {
@@ -407,7 +409,7 @@ static rd_kafka_resp_err_t ping(struct semel_kafka *kafka, int wait_ms)
 	return err;
 }
 
-/* The error for a status that makes opening again necessary. */
+/* The error when the broker has to be opened again. */
 static semel_status set_fatal_error(struct semel_kafka *kafka, semel_error *error)
 {
 	kafka->lost = true;
@@ -444,7 +446,7 @@ semel_status semel_kafka_check_health(struct semel_kafka *kafka, semel_error *er
 			       kafka->address, reason_of(kafka, err));
 }
 
-/* A name may have several addresses, of which the first does not answer. */
+/* The first failure does not count: a name may have several addresses, and the first not answer. */
 static bool is_timed_out(const struct semel_kafka *kafka, int64_t until_ms)
 {
 	int64_t now_ms = semel_steady_ms(kafka->env);
@@ -476,7 +478,7 @@ semel_status semel_kafka_call_failed(struct semel_kafka *kafka, rd_kafka_resp_er
 				     const char *what, semel_error *error)
 {
 	bool access = is_access_error(err) || err == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED;
-	/* librdkafka reports an unreachable cluster by many errors, of which none says so. */
+	/* librdkafka reports an unreachable cluster by many errors, none of which says so. */
 	if (err < 0 && semel_kafka_is_transient(err) && kafka->producer) {
 		rd_kafka_resp_err_t now = ping(kafka, 300);
 		if (now)

@@ -31,7 +31,7 @@ semel_status semel_kafka_observer_new(struct semel_kafka *kafka, const char *gro
 /* An observer for single records. */
 semel_status semel_kafka_record_reader_new(struct semel_kafka *kafka, rd_kafka_t **reader_out,
 					   semel_error *error);
-/* New events in the queue wake the caller (event_fd); or no longer. */
+/* New events in the queue wake the caller through event_fd (on), or no longer do (off). */
 void semel_kafka_notify_on(struct semel_kafka *kafka, rd_kafka_queue_t *queue);
 void semel_kafka_notify_off(struct semel_kafka *kafka, rd_kafka_queue_t *queue);
 
@@ -49,7 +49,7 @@ semel_status semel_kafka_call_failed(struct semel_kafka *kafka, rd_kafka_resp_er
 
 /* ---- transient.c ---- */
 
-/* May the same call succeed in a moment, as while a cluster is restarted? */
+/* May the same call succeed in a moment, for example while a cluster restarts? */
 bool semel_kafka_is_transient(rd_kafka_resp_err_t err);
 /* At the start of a call: its deadline (steady). Then: how long the next request may take; and
  * whether to send another request after this answer, having slept for a moment if so. */
@@ -60,7 +60,7 @@ bool semel_kafka_retry_call(const struct semel_kafka *kafka, rd_kafka_resp_err_t
 /* The committed offsets of the client's group. */
 semel_status semel_kafka_read_committed(struct semel_kafka *kafka, rd_kafka_t *client,
 					rd_kafka_topic_partition_list_t *list, semel_error *error);
-/* Replaces the offsets that stand for beginning and end by those of the partitions. */
+/* Replaces the offsets that stand for beginning and end by the actual ones. */
 semel_status semel_kafka_resolve_offsets(struct semel_kafka *kafka, rd_kafka_t *client,
 					 rd_kafka_topic_partition_list_t *list, semel_error *error);
 /* Waits until the broker has answered. */

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What was read of the partitions that are assigned to us: fetched, acked, delivered again.
+/* Records of the partitions that are assigned to us: fetched, acked, delivered again.
  *
  * - The unacked records of a partition are those that were read, in the order of their offsets,
  *   from the first one that is not acked. A record stays in memory until it is acked, so that it
  *   can be delivered again.
- * - The position moves over acked records only; so all that is committed was acked.
+ * - The position moves over acked records only; so everything that is committed was acked.
  * - Assignments are numbered; what was fetched in an earlier one can no longer be acked.
- * - The caller has prefetch deliveries at most. What librdkafka has read ahead waits in its queues,
+ * - The caller has at most prefetch deliveries. What librdkafka has read ahead waits in its queues,
  *   which are bounded; it stops reading when they are full.
- * - A record of a retry topic is held back until it is due, and all behind it.
+ * - A record of a retry topic is held back until it is due, and so are all records after it.
  * - A delivery's tag has the number of its assignment (32 bits) and its epoch (32).
  */
 #include "base/error.h"
@@ -20,7 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ANCHOR_EVERY 64 /* records, where more are read than are acked */
+#define ANCHOR_EVERY 64 /* offsets, when more records are read than acked */
 #define CHUNK        256
 
 /* ---- finding and making ---------------------------------------------------------------------- */
@@ -60,8 +60,8 @@ static struct semel_kafka_assignment *make_assignment(struct semel_kafka *kafka,
 	return NULL;
 }
 
-/* Its records go to a queue of their own, so that they are read on demand. This has to be set
- * before the partition is assigned. */
+/* The partition's records go to a queue of their own, so that they are read on demand. This has to
+ * be set before the partition is assigned. */
 struct semel_kafka_assignment *semel_kafka_assignment_start(struct semel_kafka *kafka,
 							    const rd_kafka_topic_partition_t *entry,
 							    int64_t redelivered_to)
@@ -172,7 +172,7 @@ static bool add_unacked(struct semel_kafka_assignment *assignment, rd_kafka_mess
 	return true;
 }
 
-/* Moves the position over what is acked. */
+/* Moves the position over the acked records. */
 static void advance_position(struct semel_kafka_assignment *assignment)
 {
 	while (assignment->length > 0 && !assignment->unacked[assignment->start].message) {
@@ -203,13 +203,13 @@ static struct semel_kafka_unacked *unacked_at(struct semel_kafka_assignment *ass
 	return &assignment->unacked[assignment->start + low];
 }
 
-/* What it counts against prefetch_bytes. */
+/* The size of a record as counted against prefetch_bytes. */
 static uint64_t bytes_of(const struct semel_kafka_unacked *unacked)
 {
 	return unacked->message->len + unacked->message->key_len + sizeof(struct semel_delivery);
 }
 
-/* False: the caller does not have it. */
+/* False: the caller does not have the record. */
 static bool ack_record(struct semel_kafka *kafka, struct semel_kafka_assignment *assignment,
 		       int64_t offset)
 {
@@ -254,7 +254,7 @@ static uint64_t make_tag(uint32_t at, uint32_t epoch)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* The end of a partition may be behind control records, which are not delivered. */
+/* The end of a partition may come after control records, which are not delivered. */
 static bool advance_to_end(struct semel_kafka_assignment *assignment, int64_t offset)
 {
 	if (offset <= assignment->next_offset)
@@ -265,8 +265,8 @@ static bool advance_to_end(struct semel_kafka_assignment *assignment, int64_t of
 	return true;
 }
 
-/* The retry topics of two subscriptions may have the same name (a.b and c, a and b.c); the record
- * has the scope that it is for. */
+/* The retry topics of two subscriptions may have the same name (a.b and c, a and b.c); a record
+ * names its scope. */
 static bool is_of_another_scope(const struct semel_kafka *kafka,
 				const struct semel_kafka_assignment *assignment,
 				const rd_kafka_message_t *message)
@@ -325,7 +325,7 @@ static semel_status take_message(struct semel_kafka *kafka,
 		     : semel_error_set(error, SEMEL_INTERNAL, "no memory for a delivery");
 }
 
-/* Up to count more records of the assignment. */
+/* Reads up to count more records of the assignment. */
 static semel_status read_more(struct semel_kafka *kafka, struct semel_kafka_assignment *assignment,
 			      uint32_t count, semel_error *error)
 {
@@ -400,7 +400,7 @@ static semel_status fetch_ready(struct semel_kafka *kafka,
 	return SEMEL_OK;
 }
 
-/* One record at a time of a retry topic: what is not due stays at the broker. */
+/* From a retry topic, reads one record at a time: what is not due stays at the broker. */
 static semel_status fetch_assignment(struct semel_kafka *kafka,
 				     struct semel_kafka_assignment *assignment, struct batch *batch,
 				     semel_error *error)
@@ -431,7 +431,7 @@ static uint64_t bytes_allowed(const struct semel_kafka *kafka, uint64_t out)
 	return out < kafka->prefetch_bytes ? kafka->prefetch_bytes - out : 0;
 }
 
-/* Each time another assignment is the first. */
+/* Each round begins with another assignment. */
 static semel_status fetch_round(struct semel_kafka *kafka, struct batch *batch, semel_error *error)
 {
 	for (uint32_t i = 0; i < kafka->assignment_count; i++) {

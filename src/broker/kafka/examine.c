@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `semel doctor` checks, and changes nothing: the cluster, and what a subscription needs there
- * that is missing or different. Besides the topics, these are the settings that the delivery
+/* What `semel doctor` checks, without changing anything: the cluster, and what a subscription needs
+ * there that is missing or different. Besides the topics, these are the settings that the delivery
  * guarantee depends on: replicas, and how many of them must have an event before it counts as
- * written; and that no event stays in a topic longer than the inbox remembers it, or a group that
- * is set back would process it twice. */
+ * written; and that no event stays in a topic longer than the inbox remembers it, because a group
+ * whose offsets are set back would process it twice. */
 #include "base/error.h"
 #include "base/text.h"
 #include "base/time.h"
@@ -26,7 +26,7 @@ struct comparison {
 	void *user;
 };
 
-/* -1: unknown; retention_ms: for ever, too. */
+/* -1: unknown; as retention_ms it also means forever. */
 struct config {
 	long long in_sync, retention_ms, largest;
 	bool unclean, compacted, known;
@@ -74,7 +74,7 @@ static rd_kafka_resp_err_t take_settings(const struct semel_kafka_library *libra
 	return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
-/* One request. */
+/* Sends one request. */
 static rd_kafka_resp_err_t ask_settings(struct semel_kafka *kafka, const char *topic,
 					struct config *config)
 {
@@ -99,7 +99,7 @@ static rd_kafka_resp_err_t ask_settings(struct semel_kafka *kafka, const char *t
 	return err;
 }
 
-/* Without the right to read them, nothing is reported about them. */
+/* Without the right to read the settings, nothing is reported about them. */
 static semel_status read_settings(struct semel_kafka *kafka, const char *topic,
 				  struct config *config_out, semel_error *error)
 {
@@ -131,7 +131,7 @@ static long long batch_bytes(const struct semel_kafka_settings *settings)
 	return bytes;
 }
 
-/* A batch that is refused for its size is sent again in parts, and later ones are smaller
+/* A batch that is refused for its size is sent again in parts, and later batches are smaller
  * (resend.c). */
 static void compare_size(const struct comparison *comparison, const struct semel_kafka_topic *topic,
 			 const struct config *config)
@@ -189,7 +189,7 @@ static void compare_settings(const struct comparison *comparison,
 static void compare_retention(const struct comparison *comparison,
 			      const struct semel_kafka_topic *topic, const struct config *config)
 {
-	char text[512], retention[SEMEL_TIME_SIZE] = "for ever", remembered[SEMEL_TIME_SIZE];
+	char text[512], retention[SEMEL_TIME_SIZE] = "forever", remembered[SEMEL_TIME_SIZE];
 	int64_t inbox_ms = comparison->options->inbox_ms;
 	if (inbox_ms == 0 || !config->known ||
 	    (config->retention_ms >= 0 && config->retention_ms <= inbox_ms && !config->compacted))

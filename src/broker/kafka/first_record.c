@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* At every partition the first record of a producer is sent alone.
  *
- * - A broker accepts the batches of a producer that it knows in their order: after a refused batch
- *   it refuses those that follow. Of a producer that it does not know it accepts any batch as the
- *   first, even the second after it has refused the first, which librdkafka sends all the same.
- * - So as long as a partition has accepted nothing of this producer, one event of it is in flight;
- *   the others wait here, in their order, until it is accepted. If it is refused, nothing has
- *   overtaken it.
- * - A broker forgets a producer that was silent for long (producer.id.expiration.ms). We assume so
- *   earlier.
- * - The partition is computed as librdkafka does. When there are more partitions than were known, a
+ * - From a producer that it knows, a broker accepts batches only in their order: after a refused
+ *   batch it refuses the following ones. From a producer that it does not know, it accepts any
+ *   batch as the first, even the second one after it refused the first; and librdkafka sends the
+ *   second one.
+ * - So until a partition has accepted a record of this producer, only one event is in flight there;
+ *   the others wait here, in their order. If the first one is refused, nothing has overtaken it.
+ * - A broker forgets a producer that was silent for a long time (producer.id.expiration.ms). We
+ *   assume so earlier.
+ * - The partition is computed as librdkafka does. If there are more partitions than were known, a
  *   report shows it; adding partitions moves aggregates, so there is no order at that moment
  *   anyway.
  */
@@ -23,7 +23,7 @@
 
 /* ---- which partition ------------------------------------------------------------------------- */
 
-/* NULL: it is random, so there is no order to keep. */
+/* NULL: the partitioner is random, so there is no order to keep. */
 static semel_kafka_partitioner *partitioner_of(const struct semel_kafka *kafka)
 {
 	const struct semel_kafka_library *library = kafka->library;
@@ -81,7 +81,8 @@ bool semel_kafka_choose_partition(struct semel_kafka *kafka, const struct semel_
 	inflight->partition = -1;
 	if (!kafka->partitioner)
 		kafka->partitioner = partitioner_of(kafka);
-	/* A record in a transaction becomes visible with all before it, or not at all. */
+	/* A record in a transaction becomes visible together with all earlier ones, or not at
+	 * all. */
 	if (!kafka->partitioner || key.length == 0 || kafka->transaction.name)
 		return true;
 	inflight->partition = kafka->partitioner(topic->handle, key.data, key.length,
@@ -138,10 +139,11 @@ void semel_kafka_partition_accepted(struct semel_kafka *kafka,
 	partition->accepted = accepted_by == inflight->partition;
 	partition->accepted_ms = kafka->window.polled_ms;
 	if (!partition->accepted)
-		kafka->topics[inflight->topic].partitions = 0; /* there are more: query them */
+		kafka->topics[inflight->topic].partitions =
+			0; /* there are more partitions: query them */
 }
 
-/* ---- the waiting ------------------------------------------------------------------------ */
+/* ---- waiting events --------------------------------------------------------------------- */
 
 static struct semel_kafka_inflight *take_all(struct semel_kafka *kafka)
 {

@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Membership in the consumer group: partitions are assigned and revoked, positions are committed.
  *
- * - The group assigns the partitions of the topics only. The owner of partition P of a topic reads
- *   partition P of its retry topics too: so an aggregate's retries come to where its events come.
- * - A revoked partition is read no further, and released when the caller has nothing of it and its
- *   position is committed: the next owner begins behind what was acked.
+ * - The group assigns the partitions of the topics only. The owner of partition P of a topic also
+ *   reads partition P of its retry topics, so that an aggregate's retries arrive where its events
+ *   arrive.
+ * - A revoked partition is read no further, and is released when the caller has none of its records
+ *   and its position is committed: the next owner begins after the acked records.
  * - A partition that was lost (this member was silent for too long) is ended at once.
  * - A commit carries the position, and the metadata of record.c.
- * - A commit that is sent while a request to join is unanswered waits behind it, and then belongs
- *   to an old generation; librdkafka takes that for the loss of all partitions. It does not report
- *   when it joins, but its requests can be observed. Commits wait until the join is answered.
- * - Kafka forgets the offsets of topics to which no member of the group is subscribed, as the retry
- *   topics are (KIP-211). They are committed again with every rebalance, and every hour.
- * - One commit is unanswered at a time, and there are ten in a second at most unless there is
- *   nothing else to do; what is acked meanwhile is in the next one. After a crash so much is
+ * - A commit that is sent while a join request is unanswered waits behind it, and then belongs to
+ *   an old generation, which librdkafka takes for the loss of all partitions. librdkafka does not
+ *   report when it joins, but its requests can be observed. Commits wait until the join is
+ *   answered.
+ * - Kafka forgets the offsets of topics to which no member of the group is subscribed (KIP-211),
+ *   and no member is subscribed to the retry topics. Their offsets are committed again with every
+ *   rebalance, and every hour.
+ * - One commit is unanswered at a time, and at most ten are sent in a second unless there is
+ *   nothing else to do; what is acked meanwhile is in the next commit. After a crash that much is
  *   redelivered.
  */
 #include "base/error.h"
@@ -30,18 +33,18 @@
 #define COMMIT_MS        100
 #define JOIN_MS          3000
 #define NEW_TOPICS_MS    1000
-#define TOPICS_PER_CALL  4 /* are checked in one call */
+#define TOPICS_PER_CALL  4 /* topics checked in one call */
 #define RECOMMIT_MS      3000
 #define REFRESH_MS       ((int64_t)60 * 60 * 1000)
 
 /* ---- requests to join ------------------------------------------------------------------------ */
 
-/* What librdkafka's threads record of a consumer, which may outlive the broker connection: see
+/* What librdkafka's threads record about a consumer. It may outlive the broker connection: see
  * semel_kafka_group_leave. */
 struct semel_kafka_group_join {
 	const struct semel_kafka_library *library;
 	atomic_bool in_progress;
-	atomic_bool answered; /* a request to join was, once */
+	atomic_bool answered; /* a join request was answered at least once */
 };
 
 enum { JOIN_GROUP = 11, SYNC_GROUP = 14 }; /* Kafka's numbers of these requests */
@@ -55,7 +58,7 @@ static void record_request(struct semel_kafka_group_join *group_join, int16_t re
 		atomic_store(&group_join->answered, true);
 }
 
-/* On librdkafka's threads. */
+/* Called on librdkafka's threads. */
 static rd_kafka_resp_err_t request_sent(rd_kafka_t *client, int fd, const char *broker,
 					int32_t broker_id, int16_t request, int16_t version,
 					int32_t number, size_t size, void *user)
@@ -128,7 +131,7 @@ static bool is_join_answered(const struct semel_kafka *kafka)
 
 /* ---- commits --------------------------------------------------------------------------------- */
 
-/* More was fetched than the last commit says. */
+/* More was fetched than the last commit records. */
 static bool needs_fetched_to(const struct semel_kafka_assignment *assignment)
 {
 	return assignment->owned && assignment->fetched_count > 0 &&
@@ -189,7 +192,7 @@ static rd_kafka_topic_partition_list_t *list_uncommitted(struct semel_kafka *kaf
 	return list;
 }
 
-/* Not while one rebalance may follow the other. */
+/* Waits a while, because another rebalance may follow. */
 static void recommit_retry_topics(struct semel_kafka *kafka)
 {
 	if (kafka->recommit_ms == 0 || semel_steady_ms(kafka->env) < kafka->recommit_ms)
@@ -200,7 +203,7 @@ static void recommit_retry_topics(struct semel_kafka *kafka)
 			kafka->assignments[i].committed = -1;
 }
 
-/* They are part of the next commit again. */
+/* All positions are part of the next commit again. */
 static void retry_commits(struct semel_kafka *kafka)
 {
 	for (uint32_t i = 0; i < kafka->assignment_count; i++)
@@ -288,7 +291,7 @@ static semel_status check_assign(struct semel_kafka *kafka, rd_kafka_error_t *fa
 	return status;
 }
 
-/* Where the offsets are stored with the effects, those of the store are the right ones. */
+/* Where the offsets are stored with the effects, the store's offsets count. */
 static semel_status get_offset_from_store(struct semel_kafka *kafka,
 					  rd_kafka_topic_partition_t *entry, semel_error *error)
 {
@@ -306,8 +309,8 @@ static semel_status get_offset_from_store(struct semel_kafka *kafka,
 	return SEMEL_OK;
 }
 
-/* Offsets that were in the store once are the broker's now. After a crash those of the store may be
- * newer; from now on they would be older, so they are removed. */
+/* The offsets were in the store once, and are the broker's now. After a crash the store's offsets
+ * may be newer; from now on they would be older, so they are removed. */
 static semel_status retire_offset_store(struct semel_kafka *kafka,
 					rd_kafka_topic_partition_t *entry, semel_error *error)
 {
@@ -337,7 +340,7 @@ release:
 	return status;
 }
 
-/* The anchors have to be found in the log before anything of it is delivered. */
+/* The anchors have to be found in the log before any record is delivered. */
 static semel_status start_assignment(struct semel_kafka *kafka,
 				     const rd_kafka_topic_partition_t *entry, semel_error *error)
 {
@@ -407,8 +410,8 @@ static void end_assignments(struct semel_kafka *kafka, const rd_kafka_topic_part
 	}
 }
 
-/* The group needs an answer, also when the assignment cannot be used: without one the consumer can
- * neither continue nor be closed. */
+/* The group needs an answer, even when the assignment cannot be used: without an answer the
+ * consumer can neither continue nor be closed. */
 static semel_status handle_assignment(struct semel_kafka *kafka,
 				      rd_kafka_topic_partition_list_t *list, semel_error *error)
 {
@@ -442,7 +445,7 @@ static bool is_any_unacked(struct semel_kafka *kafka, const rd_kafka_topic_parti
 	return false;
 }
 
-/* What was revoked is released, as soon as it can be. */
+/* Releases the revoked partitions as soon as possible. */
 static semel_status release_revoked(struct semel_kafka *kafka, semel_error *error)
 {
 	bool lost = kafka->revoked && kafka->library->assignment_lost(kafka->consumer);
@@ -459,7 +462,7 @@ static semel_status release_revoked(struct semel_kafka *kafka, semel_error *erro
 	return status;
 }
 
-/* With those of its retry topics that are ours. */
+/* Together with the partitions of its retry topics that are ours. */
 static void revoke_partition(struct semel_kafka *kafka, const rd_kafka_topic_partition_t *entry)
 {
 	const char *own = semel_kafka_own_name(kafka, entry->topic);
@@ -476,7 +479,7 @@ static void revoke_partition(struct semel_kafka *kafka, const rd_kafka_topic_par
 	}
 }
 
-/* Those of all that are not owned. */
+/* Lists the entries of all that are not owned. */
 static void list_missing(struct semel_kafka *kafka, const rd_kafka_topic_partition_list_t *all,
 			 rd_kafka_topic_partition_list_t *missing_out)
 {
@@ -516,8 +519,8 @@ static bool is_topic_listed(const rd_kafka_topic_partition_list_t *list, const c
 	return false;
 }
 
-/* Partitions of a few topics, and of the next ones with the next call: each topic costs a request
- * per tier. */
+/* Lists the partitions of a few topics, and of the next ones with the next call: each topic costs a
+ * request per tier. */
 static void list_next_topics(struct semel_kafka *kafka, rd_kafka_topic_partition_list_t *list)
 {
 	uint32_t topics = 0, at = 0;
@@ -544,8 +547,7 @@ semel_status semel_kafka_group_add_retry_topics(struct semel_kafka *kafka, semel
 	rd_kafka_topic_partition_list_t *more = library->topic_partition_list_new(8);
 	list_next_topics(kafka, all);
 	semel_status status = SEMEL_OK;
-	/* A failure is not reported: what was read before goes on, and the next check tries again.
-	 */
+	/* A failure is not reported: reading continues, and the next check tries again. */
 	if (semel_kafka_tiers_add(kafka, all, semel_steady_ms(kafka->env) + NEW_TOPICS_MS, NULL) !=
 	    SEMEL_OK)
 		goto destroy_lists;
@@ -599,8 +601,8 @@ semel_status semel_kafka_group_serve(struct semel_kafka *kafka, semel_error *err
 	return semel_kafka_check_health(kafka, error);
 }
 
-/* librdkafka 2.0 ends the process when a consumer is closed between the answer to its first request
- * to join and its first assignment. So the assignment is waited for; if it does not come, the
+/* librdkafka 2.0 ends the process when a consumer is closed between the answer to its first join
+ * request and its first assignment. So this waits for the assignment; if it does not come, the
  * consumer is abandoned without any partition: the group removes it, because it does not poll. */
 static bool can_close(struct semel_kafka *kafka)
 {
@@ -641,6 +643,6 @@ void semel_kafka_group_leave(struct semel_kafka *kafka)
 		library->destroy_flags(kafka->consumer,
 				       lost ? RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE : 0);
 	else
-		kafka->group_join = NULL; /* its threads go on, and write there */
+		kafka->group_join = NULL; /* its threads continue, and write there */
 	kafka->consumer = NULL;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How much waits for a subscription, and whether a given event does.
  *
- * What waits is scanned partition by partition: from the group's offset, or from our own position
+ * The backlog is scanned partition by partition: from the group's offset, or from our own position
  * where the partition is ours, to the end. A group that has committed nothing in a topic is not
  * subscribed to it; but what is in its retry topics was put there for it. A scan reads offsets and
  * changes nothing, neither at the cluster nor in an assignment. */
@@ -105,7 +105,7 @@ static rd_kafka_topic_partition_list_t *list_of(const struct semel_kafka *kafka,
 	return list;
 }
 
-/* NOT_KNOWN stays where there is nothing. */
+/* Partitions without a committed offset stay NOT_KNOWN. */
 static void copy_committed(const rd_kafka_topic_partition_list_t *list, struct backlog_scan *scan)
 {
 	for (int i = 0; i < list->cnt; i++)
@@ -113,8 +113,8 @@ static void copy_committed(const rd_kafka_topic_partition_list_t *list, struct b
 			scan->ranges[i].from = list->elems[i].offset;
 }
 
-/* As a member of the group would ask. librdkafka's admin client can ask for any group, but 2.0 ends
- * the process when it is closed while such a request is unanswered. */
+/* Reads the offsets with a consumer of the group. librdkafka's admin client can do so for any
+ * group, but 2.0 ends the process when it is closed while such a request is unanswered. */
 static semel_status read_committed(struct semel_kafka *kafka, const char *scope,
 				   struct backlog_scan *scan, semel_error *error)
 {
@@ -246,7 +246,7 @@ static semel_status read_starts(struct semel_kafka *kafka, const char *scope,
 	return SEMEL_OK;
 }
 
-/* Of all partitions of the scope's topics; free it also after a failure. */
+/* Scans all partitions of the scope's topics; free the scan even after a failure. */
 static semel_status run_scan(struct semel_kafka *kafka, const char *scope,
 			     const char *const *topics, struct backlog_scan *scan_out,
 			     semel_error *error)
@@ -319,7 +319,7 @@ semel_status semel_kafka_backlog(struct semel_broker *broker, const char *scope,
 
 /* ---- one event ------------------------------------------------------------------------------- */
 
-/* A consumer of no group that reads what waits, once. */
+/* A consumer outside the group that reads what waits, once. */
 struct search {
 	rd_kafka_t *consumer;
 	struct backlog_scan scan;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The Kafka broker, shared by the files of this folder; nothing of it leaves the folder.
+/* The Kafka broker, shared by the files of this folder and used by no other.
  *
  * A producer is made when the broker is opened; it publishes, requeues, and queries the cluster.
- * subscribe() adds a consumer. librdkafka's own threads talk to the cluster; all that they report
- * is an event in a queue, and is handled inside our functions only, on the caller's thread.
+ * subscribe() adds a consumer. librdkafka's own threads talk to the cluster; everything that they
+ * report is an event in a queue, which is handled only inside our functions, on the caller's
+ * thread.
  *
  * The parts, each with a header that says what may be changed there:
  *
@@ -39,14 +40,15 @@ struct semel_kafka_setting {
 };
 
 struct semel_kafka_settings {
-	char *servers;                                                  /* "host:port,host:port" */
-	struct semel_kafka_setting forwarded[SEMEL_URL_PARAMS_MAX + 1]; /* to librdkafka */
+	char *servers; /* "host:port,host:port" */
+	struct semel_kafka_setting
+		forwarded[SEMEL_URL_PARAMS_MAX + 1]; /* forwarded to librdkafka */
 	size_t forwarded_count;
 	char *prefix; /* of the names of topics and groups at the cluster */
 	bool create_topics;
 	int64_t partitions, replication; /* of created topics; 0: the cluster's defaults */
 	bool offsets_in_store;
-	bool publishes_dead_letters; /* to a topic, besides the store */
+	bool publishes_dead_letters; /* copies go to a topic, too */
 };
 
 /* Reads the URL and the files that it names. CONFIG: the error says what is wrong, and never shows
@@ -72,8 +74,8 @@ struct semel_kafka {
 	/* client.c */
 	int64_t down_since_ms;     /* steady; 0: a broker answers */
 	bool authenticated;        /* the cluster has answered once */
-	bool lost;                 /* it has to be opened again */
-	semel_status fatal_status; /* why it has to be */
+	bool lost;                 /* the broker has to be opened again */
+	semel_status fatal_status; /* why it has to be opened again */
 	char fatal_text[256];
 	char connection_errors[512]; /* librdkafka's, until a broker answers */
 
@@ -89,7 +91,7 @@ struct semel_kafka {
 	struct semel_kafka_transaction transaction;
 	bool isolating;             /* one event at a time is in flight, to find the faulty one */
 	bool single_record_batches; /* every event is a batch of its own */
-	uint64_t batch_bytes;       /* of a batch, as refusals have shown; 0: librdkafka's own */
+	uint64_t batch_bytes;       /* batch size after refusals; 0: librdkafka's own */
 	semel_kafka_partitioner *partitioner;
 	struct semel_kafka_header_template header_templates[SEMEL_KAFKA_HEADER_TEMPLATES];
 	uint64_t header_template_count;
@@ -101,7 +103,7 @@ struct semel_kafka {
 
 	/* the consumer */
 	const struct semel_offset_store *offset_store; /* NULL: the broker stores offsets */
-	/* The broker does; this one did once. */
+	/* The broker stores the offsets now; this offset store did once. */
 	const struct semel_offset_store *former_offset_store;
 	rd_kafka_t *consumer;
 	rd_kafka_queue_t *consumer_queue;
@@ -109,18 +111,18 @@ struct semel_kafka {
 	uint32_t prefetch;
 	uint64_t prefetch_bytes;
 	bool from_latest;
-	uint32_t tiers; /* that this process writes to */
+	uint32_t tiers; /* this process writes to so many */
 	bool closing;
-	bool assigned; /* the group has assigned partitions, or none, once */
+	bool assigned; /* the group has answered with an assignment, perhaps empty, at least once */
 	struct semel_kafka_assignment *assignments;
 	uint32_t assignment_count, assignment_next;
-	rd_kafka_topic_partition_list_t *revoked; /* asked back by the group; NULL: none */
+	rd_kafka_topic_partition_list_t *revoked; /* revoked by the group; NULL: none */
 	struct semel_kafka_group_join *group_join;
 	int64_t commit_ms;           /* steady: of the last commit */
 	bool committing;             /* a commit is unanswered */
 	int64_t recommit_ms;         /* steady: offsets of retry topics are committed again */
-	int64_t commit_retry_ms;     /* steady: not before this, after a failure */
-	uint32_t next_topic_checked; /* for new retry topics: the assignment to begin with */
+	int64_t commit_retry_ms;     /* steady: after a failure, no commit before this */
+	uint32_t next_topic_checked; /* the check for new retry topics continues here */
 	struct {
 		rd_kafka_t *reader; /* of single records; NULL: not made */
 		rd_kafka_queue_t *queue;

@@ -129,7 +129,7 @@ struct semel_kafka_library {
 
 typedef __typeof__(rd_kafka_msg_partitioner_murmur2) semel_kafka_partitioner;
 
-/* Any thread. CONFIG when it is not installed. The table lives until the process ends. */
+/* Any thread. CONFIG: librdkafka is not installed. The table lives until the process ends. */
 semel_status semel_kafka_library_get(const struct semel_kafka_library **library_out,
 				     semel_error *error);
 

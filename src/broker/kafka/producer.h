@@ -40,11 +40,11 @@ struct semel_kafka_inflight {
 	uint64_t sequence; /* counts published events */
 	enum semel_kafka_inflight_state state;
 	semel_status status;
-	int64_t took_us;             /* until it was answered; 0: unknown */
+	int64_t took_us;             /* time until the answer; 0: unknown */
 	char *reason;                /* of a refusal */
 	rd_kafka_headers_t *headers; /* of an earlier event, to be used again; NULL: none */
 	uint64_t template_number;    /* of these headers; 0: none */
-	size_t topic;                /* its number */
+	size_t topic;                /* index of its topic */
 	int32_t partition;           /* -1: any */
 	bool suspected;              /* it was in a batch that was refused */
 	struct semel_kafka_inflight *next;
@@ -58,14 +58,15 @@ struct semel_kafka_inflight_list {
 
 struct semel_kafka_window {
 	struct semel_kafka_inflight *inflight, *unused;
-	struct semel_kafka_inflight *done, *last_done;       /* answered, not reported */
-	struct semel_kafka_inflight *waiting, *last_waiting; /* for the first at their partition */
+	struct semel_kafka_inflight *done, *last_done; /* answered, not reported */
+	struct semel_kafka_inflight *waiting,
+		*last_waiting;  /* for the first record at their partition */
 	int64_t polled_ms;      /* steady: when delivery reports were handled last */
 	uint32_t size, refused; /* entries; refused ones among the done */
 	uint64_t sequence;
 	uint64_t refused_bytes; /* in batches that were too large, since the producer was made */
 	bool broken;            /* something was not accepted: a new producer is needed */
-	bool too_large;         /* a single event was, since the resend began */
+	bool too_large;         /* a single event was too large, since the resend began */
 	int64_t stall_check_ms; /* steady: the next check of the partitions; see stall.c */
 };
 
@@ -77,10 +78,10 @@ struct semel_kafka_resend {
 		SEMEL_KAFKA_RESEND_DRAINING, /* the old producer may still get answers */
 		SEMEL_KAFKA_RESEND_SENDING
 	} state;
-	bool stalled; /* a partition is: the producer must forget its events */
+	bool stalled; /* a partition stalled: the producer must forget its events */
 	struct semel_kafka_inflight *first, *last; /* queued, by sequence */
-	size_t suspects;       /* the fault is among so many of the first; 0: unknown */
-	size_t group;          /* sent together where there is no suspect */
+	size_t suspects;       /* the fault is in the first ones, up to this count; 0: unknown */
+	size_t group;          /* size of a group when there is no suspect */
 	size_t sent_count;     /* in the last group */
 	size_t accepted_count; /* since the last fault */
 	uint64_t end;          /* sequence: later events are not suspects */
@@ -99,7 +100,7 @@ struct semel_kafka_transaction {
 		SEMEL_KAFKA_TRANSACTION_STARTING  /* a new producer fences off those before it */
 	} phase;
 	int64_t until_ms;                               /* steady: of the phase */
-	struct semel_kafka_inflight_list sent, pending; /* in this transaction; in none yet */
+	struct semel_kafka_inflight_list sent, pending; /* in this transaction; not yet in one */
 	uint32_t count, unreported;                     /* of those sent */
 	uint64_t bytes;
 	uint64_t last;       /* the source transaction of the last event, */
@@ -110,7 +111,7 @@ struct semel_kafka_transaction {
 	uint64_t isolate_to; /* sequence: the fault is searched for up to here */
 	uint64_t refused;    /* source transaction that is refused as a whole; 0: none */
 	semel_status refused_by;
-	semel_status refusal; /* of the faulty event, while the transaction is aborted */
+	semel_status refusal; /* of the faulty event, while the transaction is being aborted */
 	const struct semel_kafka_inflight *faulty;
 	char reason[160];
 };
@@ -121,19 +122,19 @@ bool semel_kafka_window_new(struct semel_kafka_window *window, uint32_t size);
 void semel_kafka_window_free(struct semel_kafka *kafka);
 /* Handles the producer's events, waiting at most wait_ms for the first. */
 void semel_kafka_producer_serve(struct semel_kafka *kafka, int64_t wait_ms);
-/* Batches were refused for their size, though no event of them is too large by itself: the next
+/* Batches were refused for their size, though none of their events is too large by itself: the next
  * producer makes smaller ones. */
 void semel_kafka_shrink_batches(struct semel_kafka *kafka);
-/* The entry has its outcome, which the next poll reports. */
+/* The event has its outcome, which the next poll reports. */
 void semel_kafka_finish(struct semel_kafka_window *window, struct semel_kafka_inflight *inflight,
 			semel_status status, const char *reason);
-/* Was an earlier event of its aggregate refused, and is that not reported yet? */
+/* Was an earlier event of its aggregate refused, and is this not reported yet? */
 bool semel_kafka_is_held(const struct semel_kafka_window *window,
 			 const struct semel_kafka_inflight *inflight);
-/* Finishes it as HELD. */
+/* Finishes the event as HELD. */
 void semel_kafka_hold(struct semel_kafka_window *window, struct semel_kafka_inflight *inflight);
-/* OK also when it was refused (it is finished then, or its transaction is broken), and when it has
- * to wait for the first record at its partition. */
+/* OK also if the event was refused (it is finished then, or its transaction is broken), and if it
+ * has to wait for the first record at its partition. */
 semel_status semel_kafka_send(struct semel_kafka *kafka, struct semel_kafka_inflight *inflight,
 			      semel_error *error);
 
@@ -151,42 +152,42 @@ void semel_kafka_first_sent(struct semel_kafka *kafka, const struct semel_kafka_
 void semel_kafka_partition_accepted(struct semel_kafka *kafka,
 				    const struct semel_kafka_inflight *inflight,
 				    int32_t accepted_by);
-/* Sends those that need not wait any longer. */
+/* Sends the waiting events that need not wait any longer. */
 semel_status semel_kafka_send_waiting(struct semel_kafka *kafka, semel_error *error);
-/* There is another producer, and nothing waits. */
+/* There is a new producer, and no event waits. */
 void semel_kafka_first_reset(struct semel_kafka *kafka);
 
 /* ---- resend.c ---- */
 
-/* It is sent when its turn comes. */
+/* Queues the event; it is sent when its turn comes. */
 void semel_kafka_resend_queue(struct semel_kafka *kafka, struct semel_kafka_inflight *inflight);
 /* Starts a resend when the window is broken, and continues one. Does not wait. */
 semel_status semel_kafka_resend_step(struct semel_kafka *kafka, semel_error *error);
 
 /* ---- stall.c ---- */
 
-/* Does its partition accept nothing for now? */
+/* Does the event's partition accept nothing for now? */
 bool semel_kafka_is_stalled(const struct semel_kafka *kafka,
 			    const struct semel_kafka_inflight *inflight);
-/* It may be sent all the same: as the probe, or behind a probe of its aggregate. */
+/* May the event be sent nevertheless, as the probe or after a probe of its aggregate? */
 bool semel_kafka_can_probe(struct semel_kafka *kafka, const struct semel_kafka_inflight *inflight);
-/* False: its partition is not stalled, and it is not finished. */
+/* False: the event's partition is not stalled, and the event is not finished. */
 bool semel_kafka_finish_stalled(struct semel_kafka *kafka, struct semel_kafka_inflight *inflight);
-/* Its partition has answered. */
+/* The event's partition has answered. */
 void semel_kafka_end_stall(struct semel_kafka *kafka, const struct semel_kafka_inflight *inflight);
 /* Checks the partitions. */
 void semel_kafka_check_stalls(struct semel_kafka *kafka);
 
 /* ---- transaction.c ---- */
 
-/* It is sent now, or when its turn comes. */
+/* Sends the event now, or when its turn comes. */
 semel_status semel_kafka_transaction_offer(struct semel_kafka *kafka,
 					   struct semel_kafka_inflight *inflight,
 					   semel_error *error);
-/* The broker has it. */
+/* The broker has accepted the event. */
 void semel_kafka_transaction_accept(struct semel_kafka *kafka,
 				    struct semel_kafka_inflight *inflight);
-/* The broker refuses it. */
+/* The broker has refused the event. */
 void semel_kafka_transaction_refuse(struct semel_kafka *kafka,
 				    const struct semel_kafka_inflight *inflight,
 				    semel_status refusal, const char *reason);
@@ -215,10 +216,10 @@ struct semel_kafka_outgoing {
 	rd_kafka_headers_t *used; /* of an earlier event of its template, or NULL; consumed */
 };
 
-/* The template of the event's headers; 0: it has others. */
+/* The template of the event's headers; 0: no template has them. */
 uint64_t semel_kafka_header_template_of(struct semel_kafka *kafka,
 					const struct semel_kafka_outgoing *outgoing);
-/* OK: librdkafka will send it. TOO_LARGE; FULL: librdkafka's queue is. */
+/* OK: librdkafka will send the record. FULL: librdkafka's queue is full. TOO_LARGE. */
 semel_status semel_kafka_produce(struct semel_kafka *kafka, rd_kafka_topic_t *topic,
 				 const struct semel_kafka_outgoing *outgoing, semel_error *error);
 

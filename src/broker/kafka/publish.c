@@ -10,7 +10,7 @@
  *   because it knows the producer: first_record.c makes sure of that.
  * - A batch may be too large though none of its events is; then smaller batches are made.
  * - While a refusal is not reported, later events of its aggregate are refused too, as HELD.
- * - What may have arrived and was not answered is sent twice, with the same id.
+ * - An event that may have arrived and was not answered is sent again, with the same id.
  * - A broker accepts any number as the first of a producer that it does not know. A broker that is
  *   just becoming the leader may refuse a batch and accept the next one, from which librdkafka
  *   concludes that both arrived. Such a report has no offset, and is ignored. topics.c keeps this
@@ -25,7 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SLICE_MS 20 /* of a repair */
+#define SLICE_MS 20 /* longest wait while the producer is replaced */
 
 #define BATCH_BYTES  1000000 /* librdkafka's default */
 #define BATCH_LEAST  1000
@@ -90,7 +90,7 @@ bool semel_kafka_is_held(const struct semel_kafka_window *window,
 void semel_kafka_hold(struct semel_kafka_window *window, struct semel_kafka_inflight *inflight)
 {
 	semel_kafka_finish(window, inflight, SEMEL_HELD,
-			   "held behind an earlier event of its aggregate");
+			   "an earlier event of its aggregate was refused");
 }
 
 /* ---- reports --------------------------------------------------------------------------------- */
@@ -120,7 +120,7 @@ static semel_status refusal_of(rd_kafka_resp_err_t err)
 	}
 }
 
-/* What is wrong with the topic is wrong for its other events too. */
+/* What is wrong with the topic concerns its other events too. */
 static void refuse_topic(struct semel_kafka *kafka, const struct semel_kafka_inflight *inflight)
 {
 	struct semel_kafka_topic *topic =
@@ -136,7 +136,7 @@ static void handle_refusal(struct semel_kafka *kafka, struct semel_kafka_infligh
 	semel_status refusal = refusal_of(err);
 	bool is_refused = refusal != SEMEL_OK;
 	if (kafka->transaction.phase != SEMEL_KAFKA_TRANSACTION_READY)
-		return; /* it is being aborted */
+		return; /* the transaction is being aborted */
 	kafka->window.broken = true;
 	if (is_refused)
 		semel_kafka_end_stall(kafka, inflight);
@@ -163,7 +163,7 @@ static void handle_refusal(struct semel_kafka *kafka, struct semel_kafka_infligh
 		refuse_topic(kafka, inflight);
 }
 
-/* The next event in this entry has most of them in common with this one. */
+/* Saves the headers: the next event in this entry has most of them, too. */
 static void save_headers(struct semel_kafka *kafka, struct semel_kafka_inflight *inflight,
 			 const rd_kafka_message_t *report)
 {
@@ -183,11 +183,11 @@ static void handle_report(struct semel_kafka *kafka, const rd_kafka_message_t *r
 		kafka->window.broken = kafka->window.broken || report->err;
 	} else if (report->err == RD_KAFKA_RESP_ERR__PURGE_QUEUE ||
 		   report->err == RD_KAFKA_RESP_ERR__PURGE_INFLIGHT) {
-		return; /* by us */
+		return; /* purged by us */
 	} else if (report->err) {
 		handle_refusal(kafka, inflight, report->err);
 	} else if (report->offset == RD_KAFKA_OFFSET_INVALID) {
-		kafka->window.broken = true; /* concluded by librdkafka, see above */
+		kafka->window.broken = true; /* librdkafka concluded it, see above */
 	} else {
 		kafka->down_since_ms = 0;
 		save_headers(kafka, inflight, report);
@@ -225,7 +225,7 @@ void semel_kafka_producer_serve(struct semel_kafka *kafka, int64_t wait_ms)
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-/* Those of the entry's previous event, if they have the same template. */
+/* The headers of the entry's previous event, if they have the same template. */
 static rd_kafka_headers_t *take_headers(struct semel_kafka *kafka,
 					struct semel_kafka_inflight *inflight,
 					uint64_t template_number)
@@ -255,7 +255,7 @@ static semel_status produce(struct semel_kafka *kafka, struct semel_kafka_inflig
 	return SEMEL_OK;
 }
 
-/* Sends it unless it has to wait. OK also when it was finished, or has to wait. */
+/* Sends the event unless it has to wait. OK also if it was finished or has to wait. */
 static semel_status send_to(struct semel_kafka *kafka, struct semel_kafka_topic *topic,
 			    struct semel_kafka_inflight *inflight, semel_error *error)
 {
@@ -392,7 +392,7 @@ static void report_outcomes(struct semel_kafka_window *window, semel_outcome_cal
 	}
 }
 
-/* There is something to do or to report before anything is waited for. */
+/* Is there something to do or to report before waiting? */
 static bool is_ready(const struct semel_kafka *kafka)
 {
 	bool draining = kafka->resend.state == SEMEL_KAFKA_RESEND_DRAINING ||
@@ -430,7 +430,7 @@ semel_status semel_kafka_poll(struct semel_broker *broker, int64_t wait_ms,
 	return status == SEMEL_OK ? semel_kafka_check_health(kafka, error) : status;
 }
 
-/* A quota slows publishing down; it never stops it. */
+/* A quota slows publishing down, but never stops it. */
 const char *semel_kafka_blocked(struct semel_broker *broker)
 {
 	(void)broker;

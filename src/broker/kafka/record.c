@@ -8,14 +8,14 @@
  *
  * librdkafka allocates every header separately, which is a fifth of a record's cost. Most events of
  * one type differ in a few headers only; so the headers of a delivered record are used again, as a
- * template. They are ours until the next record has them, and a value is overwritten by one of the
+ * template. We own them until the next record uses them, and a value is overwritten by one of the
  * same length.
  *
  * The metadata of a commit is "semel:N", or "semel:N:O:H", or "semel:N:O:H:O:H":
  *
  * N  records up to this offset may have been fetched; written ahead, so that it costs next to
- *    nothing. By this the next owner knows what is redelivered.
- * O  the offset of a record that was in the log, and H its hash (16 hexadecimal digits): by these
+ *    nothing. From it the next owner knows what is redelivered.
+ * O  the offset of a record that was in the log, and H its hash (16 hexadecimal digits): with these
  *    the next owner checks that the log is still the same (anchor.c). */
 #include "base/error.h"
 #include "broker/kafka/kafka.h"
@@ -26,7 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIELDS_AT       1 /* in the headers of a typical event: behind the content type */
+#define FIELDS_AT       1 /* in the headers of a typical event: after the content type */
 #define METADATA_PREFIX "semel:"
 
 /* In all its versions so far, librdkafka returns a pointer to the value that it will send. Later
@@ -72,7 +72,7 @@ static bool has_own_routing_key(const struct semel_event *event)
 
 /* ---- templates ------------------------------------------------------------------------------- */
 
-/* Its headers have exactly the names that the headers of most events have. */
+/* The event has exactly the headers that most events have. */
 static bool is_usual(const struct semel_kafka_outgoing *outgoing)
 {
 	const struct semel_event *event = outgoing->event;
@@ -377,7 +377,7 @@ void semel_kafka_commit_metadata_write(const struct semel_kafka_assignment *assi
 		add_anchor(metadata_out, assignment->last_acked);
 }
 
-/* The next number of the text, and behind it ':' or the end. False: there is none. */
+/* Reads the next number of the text, followed by ':' or the end. False: there is none. */
 static bool read_number(char **text, int base, uint64_t *number_out)
 {
 	char *end = NULL;

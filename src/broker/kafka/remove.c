@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Removes a topic with the retry topics, dead letter topics and groups of its subscriptions. A
- * group can be deleted only when its last member has left: one that was killed is a member until
- * its session expires, so this is repeated for a while. */
+ * group can be deleted only when its last member has left, and a member that was killed stays until
+ * its session expires; so this is repeated for a while. */
 #include "base/error.h"
 #include "broker/kafka/kafka.h"
 
@@ -56,7 +56,7 @@ static semel_status delete_topics(struct semel_kafka *kafka, rd_kafka_DeleteTopi
 		library->AdminOptions_new(kafka->producer, RD_KAFKA_ADMIN_OP_DELETETOPICS);
 	rd_kafka_queue_t *queue = library->queue_new(kafka->producer);
 	library->AdminOptions_set_request_timeout(options, SEMEL_KAFKA_CALL_MS, NULL, 0);
-	/* Answered when all brokers know of it, not before. */
+	/* The request is answered only when all brokers know of it. */
 	library->AdminOptions_set_operation_timeout(options, SEMEL_KAFKA_CALL_MS, NULL, 0);
 	do {
 		library->DeleteTopics(kafka->producer, topics, count, options, queue);

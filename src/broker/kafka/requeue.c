@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* To one subscription, confirmed when it returns, so the original may be acked afterwards:
+/* Publishing to one subscription. It is confirmed when the function returns, so the original may be
+ * acked afterwards:
  *
  * - A delayed retry or a replay goes into the retry topic for the delay, with the time when it is
  *   due.
- * - A copy of a dead letter goes into T.S.dlt, for those who monitor Kafka: the event unchanged,
- *   and why, when and from where it came. The dead letter that can be replayed is in the store. */
+ * - A copy of a dead letter goes into T.S.dlt, for operators who monitor Kafka: the event
+ *   unchanged, and why, when and from where it came. The dead letter that can be replayed is in the
+ *   store. */
 #include "base/error.h"
 #include "base/time.h"
 #include "broker/kafka/kafka.h"
@@ -16,7 +18,7 @@
 
 #define CONFIRM_MS 30000
 
-/* With as many partitions as the topic has, or will have when it is created. */
+/* Ensures the retry topic, with as many partitions as the topic has, or will have when created. */
 static semel_status ensure_tier(struct semel_kafka *kafka, const char *scope,
 				const char *topic_name, uint32_t tier,
 				struct semel_kafka_topic **topic_out, semel_error *error)
@@ -31,7 +33,7 @@ static semel_status ensure_tier(struct semel_kafka *kafka, const char *scope,
 		return status;
 	status = semel_kafka_topic_ensure(kafka, name, topic->partitions, topic_out, error);
 	if (status == SEMEL_UNROUTABLE || status == SEMEL_NACKED)
-		return SEMEL_OUTAGE; /* of the retry topic: the event is not at fault */
+		return SEMEL_OUTAGE; /* the retry topic is at fault, not the event */
 	return status;
 }
 
@@ -48,7 +50,7 @@ static semel_status await_report(struct semel_kafka *kafka, semel_error *error)
 					       kafka->address);
 		if (semel_steady_ms(kafka->env) >= until_ms)
 			return semel_error_set(error, SEMEL_OUTAGE,
-					       "%s has not confirmed a requeued event in %d ms",
+					       "%s has not confirmed a requeued event within %d ms",
 					       kafka->address, CONFIRM_MS);
 	}
 	return SEMEL_OK;
@@ -103,7 +105,7 @@ semel_status semel_kafka_requeue(struct semel_broker *broker, const char *scope,
 	if (kafka->lost)
 		return semel_kafka_check_health(kafka, error);
 	if (kafka->scope && strcmp(kafka->scope, scope) == 0 && tier > kafka->tiers)
-		tier = kafka->tiers; /* the last one that is surely read */
+		tier = kafka->tiers; /* the last tier that is certain to be read */
 	int length = snprintf(due, sizeof(due), "%" PRId64, due_ms);
 	const struct semel_wire_field fields[] = {
 		{ SEMEL_TEXT("semel-due"), semel_text_from(due, (size_t)length) },
@@ -147,7 +149,7 @@ static semel_status ensure_dead_letter_topic(struct semel_kafka *kafka, const ch
 	status = semel_kafka_topic_ensure(kafka, name, topic->partitions, dead_letter_topic_out,
 					  error);
 	if (status == SEMEL_UNROUTABLE || status == SEMEL_NACKED)
-		return SEMEL_OUTAGE; /* of that topic: the event is not at fault */
+		return SEMEL_OUTAGE; /* the topic is at fault, not the event */
 	return status;
 }
 

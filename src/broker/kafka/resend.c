@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* After a refusal a new producer sends all that is unanswered, and finds the faulty event.
+/* After a refusal a new producer sends all unanswered events, and finds the faulty one.
  *
  * - This is a state of the driver, not a loop: each poll does a little of it and returns, so that
  *   the caller can renew its leases meanwhile. What is published during it waits in the queue.
  * - A refusal is about a batch. The batch is sent again in halves, one half in flight at a time,
- *   until a single event is: then the answer is about this event. The others are sent in groups
- *   that grow.
+ *   until a single event is in flight: then the answer is about this event. The others are sent in
+ *   groups that grow.
  * - The order of publishing is kept: what was in flight goes back to the front of the queue.
  * - When every event of a refused batch was accepted, the batch was too large, though no event was:
  *   the next producer makes smaller ones.
@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define DRAIN_MS  2000  /* for answers to what is in flight, so that little is sent twice */
+#define DRAIN_MS  2000  /* for answers to events in flight, so that few are sent twice */
 #define ANSWER_MS 30000 /* no answer within this time is an outage */
 #define GROWTH    4
 
@@ -56,7 +56,8 @@ static struct semel_kafka_inflight *take_first(struct semel_kafka_resend *resend
 	return inflight;
 }
 
-/* Before the refusal of their sibling is reported: afterwards it is no longer known. */
+/* Called before the refusal of an event is reported: afterwards it is no longer known which later
+ * events of its aggregate to hold. */
 static void hold_siblings(struct semel_kafka *kafka)
 {
 	struct semel_kafka_resend *resend = &kafka->resend;
@@ -79,8 +80,8 @@ static int by_sequence(const void *left, const void *right)
 	return (*a)->sequence < (*b)->sequence ? -1 : 1;
 }
 
-/* What is in flight goes back to the queue, in its order. suspects_out: the faulty event is among
- * so many of the first; 0: unknown. */
+/* Puts the events in flight back to the front of the queue, in order. suspects_out: the faulty
+ * event is among the first ones, up to this count; 0: unknown. */
 static semel_status requeue_sent(struct semel_kafka *kafka, size_t *count_out, size_t *suspects_out,
 				 semel_error *error)
 {
@@ -125,7 +126,7 @@ static void start_draining(struct semel_kafka *kafka)
 	resend->until_ms = now_ms + DRAIN_MS;
 }
 
-/* Something is in flight that will be answered. A probe of a stalled partition may never be. */
+/* Is something in flight that will be answered? A probe of a stalled partition may never be. */
 static bool is_any_sent(const struct semel_kafka *kafka)
 {
 	const struct semel_kafka_window *window = &kafka->window;
@@ -142,7 +143,7 @@ static bool is_drained(const struct semel_kafka *kafka)
 	       semel_steady_ms(kafka->env) >= kafka->resend.until_ms;
 }
 
-/* The faulty event is found when it was alone in flight; the next ones may be good. */
+/* If the faulty event was alone in flight, it is found; the next ones may be good. */
 static void narrow_suspects(struct semel_kafka *kafka, size_t back, size_t suspects)
 {
 	struct semel_kafka_resend *resend = &kafka->resend;
@@ -244,7 +245,7 @@ static semel_status check_progress(const struct semel_kafka *kafka, semel_error 
 {
 	if (semel_steady_ms(kafka->env) - kafka->resend.progress_ms < ANSWER_MS)
 		return SEMEL_OK;
-	return semel_error_set(error, SEMEL_OUTAGE, "%s has answered no delivery for %d ms",
+	return semel_error_set(error, SEMEL_OUTAGE, "%s has not answered any delivery for %d ms",
 			       kafka->address, ANSWER_MS);
 }
 

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A partition that accepts nothing must not stop the others: it has no leader, too few replicas in
- * sync, or its broker is unreachable, while others of the cluster answer.
+ * sync, or its broker is unreachable, while other brokers of the cluster answer.
  *
  * - Once a second the oldest unanswered event is determined for every partition. When it stays the
- *   same for long, the cluster is asked for the partition's leader.
- * - The partition is stalled when it has no leader in two checks, or does not answer while others
- *   do, or for longer while the cluster answers metadata requests. When no broker answers it is an
- *   outage.
- * - librdkafka still has its events, and could send them at any time: so a new producer replaces
- *   the old one (resend.c), and these events are finished as STALLED, their siblings as HELD.
- * - From then on its events are finished so at once, except for a probe: when there is a leader,
- *   and after a pause that grows. Any answer of the partition ends the stall.
+ *   same for a while, the cluster is asked for the partition's leader.
+ * - The partition is stalled when it has no leader in two checks, or does not answer for a while
+ *   during which others do, or for longer during which the cluster answers metadata requests. When
+ *   no broker answers, it is an outage.
+ * - librdkafka still has the partition's events, and could send them at any time: so a new producer
+ *   replaces the old one (resend.c), and these events are finished as STALLED, later ones of their
+ *   aggregates as HELD.
+ * - From then on the partition's events are finished so at once, except for a probe, which is sent
+ *   when there is a leader and a pause that grows is over. Any answer of the partition ends the
+ *   stall.
  * - A transaction waits: it becomes visible as a whole, or not at all.
  */
 #include "broker/kafka/kafka.h"
@@ -52,7 +54,7 @@ static void set_stalled_metric(const struct semel_kafka_topic *topic, int32_t nu
 	semel_series_set(semel_series(SEMEL_METRIC_PARTITION_STALLED, topic->name, text), stalled);
 }
 
-/* ---- its events -------------------------------------------------------------- */
+/* ---- events of a stalled partition ------------------------------------------- */
 
 bool semel_kafka_finish_stalled(struct semel_kafka *kafka, struct semel_kafka_inflight *inflight)
 {
@@ -138,7 +140,7 @@ static bool update_stuck(struct semel_kafka_partition *partition, int64_t now_ms
 	return stuck_for(partition, now_ms) >= STUCK_MS;
 }
 
-/* Afterwards the producer knows the topics to ask for. */
+/* Makes the producer's handles of the topics to ask for. */
 static bool is_any_stuck(struct semel_kafka *kafka, int64_t now_ms, int64_t *taken_ms_out)
 {
 	bool any = false;
@@ -216,7 +218,7 @@ static void check_topic(struct semel_kafka *kafka, struct semel_kafka_topic *top
 	}
 }
 
-/* The topic is deleted, and its stalls with it. */
+/* The topic was deleted, so its stalls have ended. */
 static void forget_topic(struct semel_kafka_topic *topic)
 {
 	topic->partitions = 0;

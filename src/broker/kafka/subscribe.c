@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A subscription is a consumer group. Its topics and retry topics are created when they are
  * missing, and its start offsets are committed at once: so it exists from now on, even without a
- * consumer. Where it begins in partitions of which its group has no offset:
+ * consumer. Where it begins in partitions for which its group has no offset:
  *
  * - A subscription to new events only begins at the end of the partitions that exist when it is
  *   created. These start offsets are committed at once, for all of them.
@@ -38,7 +38,7 @@ static semel_status resolve_ends(struct semel_kafka *kafka, rd_kafka_topic_parti
 }
 
 /* If no partition of the topic has an offset, the ends of all are committed, and added to ends_out.
- * Who may not commit them begins there all the same. */
+ * If they cannot be committed, reading begins at the ends nevertheless. */
 static semel_status start_at_end(struct semel_kafka *kafka, struct semel_kafka_topic *topic,
 				 rd_kafka_topic_partition_list_t *ends_out, semel_error *error)
 {
@@ -75,7 +75,7 @@ destroy_list:
 	return status;
 }
 
-/* -1: none. */
+/* -1: the list does not have the entry. */
 static int64_t offset_in(const rd_kafka_topic_partition_list_t *list,
 			 const rd_kafka_topic_partition_t *entry)
 {
@@ -86,7 +86,7 @@ static int64_t offset_in(const rd_kafka_topic_partition_list_t *list,
 	return -1;
 }
 
-/* ends: what is known of them; more is added. */
+/* ends: the ends that are known; more are added. */
 static semel_status set_end(struct semel_kafka *kafka, rd_kafka_topic_partition_t *entry,
 			    rd_kafka_topic_partition_list_t *ends, semel_error *error)
 {
@@ -110,7 +110,7 @@ static semel_status set_end(struct semel_kafka *kafka, rd_kafka_topic_partition_
 	return SEMEL_OK;
 }
 
-/* Entries that begin at the end get it; the others are left as they are. */
+/* Entries that begin at the end of their partition get it; the others stay as they are. */
 static semel_status set_ends(struct semel_kafka *kafka, rd_kafka_topic_partition_list_t *partitions,
 			     semel_error *error)
 {
@@ -265,7 +265,7 @@ static semel_status declare(struct semel_kafka *kafka, const char *name,
 	return SEMEL_OK;
 }
 
-/* A group that rebalances has members, and these may commit. */
+/* A group that is rebalancing has answered: it has members, and only these may commit. */
 static bool is_unanswered(rd_kafka_resp_err_t err)
 {
 	return semel_kafka_is_transient(err) && err != RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS;

@@ -6,14 +6,14 @@
  *   its retries      topics T.S.retry.1 …, with as many partitions as T: the first for events that
  *                    are due at once, the others for longer and longer delays
  *
- * In a retry topic a record waits until the time in its header semel-due, and so do those behind
- * it. The delays in one topic are similar, so that no record waits much longer than it has to.
+ * In a retry topic a record waits until the time in its header semel-due, and so do those after it.
+ * The delays in one topic are similar, so that no record waits much longer than it has to.
  *
  * The owner of partition P of a topic reads partition P of each of its retry topics too, so that an
- * aggregate's retries come to where its events come. Where a retry topic has more partitions than
- * the topic, the owners follow modulo. A process writes to as many retry topics as its longest
- * delay needs, and reads all that exist: other processes may have longer delays, or it had them
- * itself before it was restarted. */
+ * aggregate's retries arrive where its events arrive. Where a retry topic has more partitions than
+ * the topic, the owner is found by the remainder (modulo). A process writes to as many retry topics
+ * as its longest delay needs, and reads all that exist: other processes may have longer delays, or
+ * it had them itself before it was restarted. */
 #include "base/error.h"
 #include "base/text.h"
 #include "broker/kafka/kafka.h"
@@ -146,7 +146,7 @@ void semel_kafka_topics_free(struct semel_kafka *kafka)
 
 /* ---- querying -------------------------------------------------------------------------------- */
 
-/* Its partitions are 0 when it is missing. */
+/* A missing topic gets 0 partitions. */
 static rd_kafka_resp_err_t read_metadata(const struct rd_kafka_metadata *metadata,
 					 struct semel_kafka_topic *known)
 {
@@ -164,13 +164,13 @@ static rd_kafka_resp_err_t read_metadata(const struct rd_kafka_metadata *metadat
 	return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
-/* That a topic is missing is a final answer here. */
+/* A missing topic is a final answer here. */
 static bool is_transient_answer(rd_kafka_resp_err_t err)
 {
 	return semel_kafka_is_transient(err) && err != RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
 }
 
-/* *err_out: what was answered about the topic. */
+/* *err_out: the answer about the topic. */
 static semel_status query_topic(struct semel_kafka *kafka, struct semel_kafka_topic *topic,
 				rd_kafka_resp_err_t *err_out, semel_error *error)
 {
@@ -259,7 +259,7 @@ static rd_kafka_resp_err_t result_of(struct semel_kafka *kafka, rd_kafka_event_t
 	return err;
 }
 
-/* One request. */
+/* Sends one request. */
 static rd_kafka_resp_err_t request_create(struct semel_kafka *kafka, const char *name,
 					  uint32_t partitions, char *text, size_t size)
 {
@@ -303,9 +303,9 @@ static bool has_brokers(struct semel_kafka *kafka, int64_t until_ms)
 
 /* A topic that was created by a request whose answer was lost exists already, and is found.
  *
- * A broker answers a moment before its cluster counts it, and a moment after it stopped being
- * counted: if it is the only one, no topic can have its replicas then. So the error
- * "too few brokers" is accepted only when there were some before the request, and not in the first
+ * A broker answers shortly before its cluster counts it, and shortly after the cluster has stopped
+ * counting it: if it is the only broker, no topic can have its replicas then. So the error "too few
+ * brokers" is accepted only if there were brokers before the request, and not in the first
  * moment. */
 static rd_kafka_resp_err_t create(struct semel_kafka *kafka, const char *name, uint32_t partitions,
 				  char *text, size_t size)
@@ -323,7 +323,7 @@ static rd_kafka_resp_err_t create(struct semel_kafka *kafka, const char *name, u
 	return err;
 }
 
-/* All brokers know a created topic a little later. */
+/* It takes a moment until all brokers know a created topic. */
 static semel_status await_topic(struct semel_kafka *kafka, struct semel_kafka_topic *topic,
 				semel_error *error)
 {
@@ -350,7 +350,7 @@ static semel_status make(struct semel_kafka *kafka, struct semel_kafka_topic *to
 			  &(struct semel_log_fields){ .topic = topic->name });
 		return await_topic(kafka, topic, error);
 	case RD_KAFKA_RESP_ERR_TOPIC_ALREADY_EXISTS:
-	case RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE: /* it may create them itself */
+	case RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE: /* the cluster may create topics itself */
 		return await_topic(kafka, topic, error);
 	case RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED:
 	case RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED:
@@ -383,9 +383,9 @@ static bool do_leaders_answer(struct semel_kafka *kafka, const struct semel_kafk
 	return answer;
 }
 
-/* A leader that the metadata name may only just be becoming it, and would refuse a batch and accept
- * the next one (publish.c). An existing topic that has lost a leader is not waited for: see
- * stall.c. */
+/* A leader that is named in the metadata may only just be becoming the leader, and would refuse a
+ * batch and accept the next one (publish.c). An existing topic that has lost a leader is not waited
+ * for: see stall.c. */
 static void await_leaders(struct semel_kafka *kafka, const struct semel_kafka_topic *topic)
 {
 	int64_t until_ms = semel_steady_ms(kafka->env) + LEADERS_MS;
@@ -456,7 +456,7 @@ uint32_t semel_kafka_tier_of(const struct semel_kafka *kafka, const char *topic,
 	return (uint32_t)tier;
 }
 
-/* The handle is not kept: librdkafka would go on requesting a topic that is missing. */
+/* The handle is not kept: librdkafka would continue to request a topic that is missing. */
 static rd_kafka_resp_err_t ask_count(struct semel_kafka *kafka, const char *full, int wait_ms,
 				     uint32_t *partitions_out)
 {
@@ -493,8 +493,8 @@ bool semel_kafka_count_partitions(struct semel_kafka *kafka, const char *name, i
 	free(full);
 	struct semel_kafka_topic *known = semel_kafka_topic_find(kafka, name);
 	if (known && known->partitions > 0 && *partitions_out > known->partitions)
-		known->partitions = *partitions_out; /* some were added */
-	/* a topic without the right to describe it is none of ours */
+		known->partitions = *partitions_out; /* partitions were added */
+	/* a topic that we have no right to describe is not ours */
 	return !semel_kafka_is_transient(err) || err == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
 }
 

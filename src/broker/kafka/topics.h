@@ -25,8 +25,8 @@ struct semel_kafka_partition {
 	/* first_record.c: */
 	bool accepted; /* a record of this producer */
 	int64_t accepted_ms;
-	const struct semel_kafka_inflight *first; /* the first one, unanswered; NULL: none */
-	uint32_t waiting;                         /* for the first one */
+	const struct semel_kafka_inflight *first; /* the first record, unanswered; NULL: none */
+	uint32_t waiting;                         /* events that wait for the first record */
 	/* stall.c: */
 	uint64_t oldest, stuck; /* sequence: the oldest unanswered event; the same a check ago */
 	int64_t stuck_ms;       /* since when it is that one */
@@ -34,7 +34,7 @@ struct semel_kafka_partition {
 	int64_t stalled_ms;     /* since when it accepts nothing; 0: not stalled */
 	int64_t probe_ms;       /* no probe before this; while probing: it fails after this */
 	uint32_t probe_count;
-	bool probing; /* one event is in flight */
+	bool probing; /* one event is in flight, as the probe */
 };
 
 struct semel_kafka_topic {
@@ -42,12 +42,12 @@ struct semel_kafka_topic {
 	char *full;               /* at the cluster, with the prefix */
 	rd_kafka_topic_t *handle; /* of the producer; NULL: not made yet */
 	uint32_t partitions;      /* 0: not known to exist */
-	bool has_leaders;         /* every partition had one, when last asked for */
+	bool has_leaders;         /* at the last query every partition had one */
 	int replicas, brokers;    /* of the first partition; in the cluster */
 	struct semel_kafka_partition *partition_states;
 	uint32_t partition_state_count;
-	bool start_committed;     /* the subscription's start offsets are */
-	int64_t missing_until_ms; /* steady: it was missing; not asked for before this */
+	bool start_committed;     /* the subscription's start offsets are committed */
+	int64_t missing_until_ms; /* steady: it was missing; no query before this */
 	int64_t refused_until_ms; /* steady: refusal and reason are valid until then */
 	semel_status refusal;
 	char reason[160];
@@ -55,18 +55,18 @@ struct semel_kafka_topic {
 
 /* The name of a topic or a group at the cluster; the caller frees it. NULL: no memory. */
 char *semel_kafka_full_name(const struct semel_kafka *kafka, const char *name);
-/* The other way round: points into full. */
+/* The reverse: points into full. */
 const char *semel_kafka_own_name(const struct semel_kafka *kafka, const char *full);
-/* Creates it when it is missing. partitions: of a created topic; 0: those of the URL, or the
- * cluster's default. UNROUTABLE when it is missing and may not be created; NACKED when the user has
- * no right to it. */
+/* Creates the topic if it is missing. partitions: of a created topic; 0: those of the URL, or the
+ * cluster's default. UNROUTABLE: it is missing and may not be created. NACKED: the user has no
+ * right to it. */
 semel_status semel_kafka_topic_ensure(struct semel_kafka *kafka, const char *name,
 				      uint32_t partitions, struct semel_kafka_topic **topic_out,
 				      semel_error *error);
-/* Creates nothing: partitions is 0 when it is missing. */
+/* Creates nothing: partitions is 0 if the topic is missing. */
 semel_status semel_kafka_topic_resolve(struct semel_kafka *kafka, const char *name,
 				       struct semel_kafka_topic **topic_out, semel_error *error);
-/* The refusal is remembered for a moment. */
+/* The refusal is remembered for a short time. */
 void semel_kafka_topic_refuse(struct semel_kafka *kafka, struct semel_kafka_topic *topic,
 			      semel_status status, const char *reason);
 /* NULL: not known. */

@@ -5,13 +5,13 @@
  * - A transaction of Kafka's holds whole transactions of the database (source transactions), as
  *   many as were published while the last one was committed. None is spread over two of them,
  *   unless the caller declares it complete before it is.
- * - An event has its outcome when its transaction is committed. After a crash before that, nothing
- *   of it becomes visible: the next producer with the same name has it aborted, and fences off
- *   those before it.
+ * - An event has its outcome when its transaction is committed. After a crash before that, none of
+ *   its events becomes visible: the next producer with the same name has the transaction aborted,
+ *   and fences off earlier producers.
  * - When Kafka refuses an event, its source transaction cannot become visible as a whole; so none
- *   of it does. The other events are sent again in smaller transactions, and each event as a batch:
- *   so an answer is about one event, and a batch that is too large though no event is does not
- *   recur.
+ *   of it does. The other events are sent again in smaller transactions, and each event as a batch
+ *   of its own: so an answer is about one event, and a batch that is too large though no event is
+ *   does not recur.
  * - Aborting and starting again are states, not loops: each poll does a little and returns, so that
  *   the caller can renew its leases. What is published meanwhile waits.
  */
@@ -56,9 +56,9 @@ static semel_status begin_transaction(struct semel_kafka *kafka, semel_error *er
 	return status;
 }
 
-/* A new producer with this name, which is to fence off those before it. The old one aborts all the
- * same: librdkafka 2.0 may end the process when a producer is destroyed while it waits for a
- * partition to be added to a transaction. */
+/* Makes a new producer with this name, which fences off those before it. The old producer
+ * nevertheless aborts its transaction: librdkafka 2.0 may end the process when a producer is
+ * destroyed while it waits for a partition to be added to a transaction. */
 static semel_status use_name(struct semel_kafka *kafka, char *name, semel_error *error)
 {
 	free(kafka->transaction.name);
@@ -88,8 +88,8 @@ semel_status semel_kafka_init_transactions(struct semel_broker *broker, const ch
 	return again ? SEMEL_FULL : status;
 }
 
-/* Others are committed, or sent again, before the last source transaction: so there will be
- * capacity for the rest of it. */
+/* Will other events be committed, or sent again, before the last source transaction, so that there
+ * will be capacity for the rest of it? */
 static bool has_others(const struct semel_kafka *kafka)
 {
 	const struct semel_kafka_transaction *transaction = &kafka->transaction;
@@ -147,7 +147,7 @@ static void clear(struct semel_kafka_transaction *transaction)
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-/* The faulty event is found or gone: batches may have many events again. */
+/* The faulty event was found, or there is none: batches may have many events again. */
 static semel_status end_isolation(struct semel_kafka *kafka, semel_error *error)
 {
 	if (kafka->window.refused_bytes > 0 && !kafka->window.too_large)
@@ -160,7 +160,7 @@ static semel_status end_isolation(struct semel_kafka *kafka, semel_error *error)
 	return semel_kafka_producer_new(kafka, error);
 }
 
-/* May it join those that were sent? Otherwise they are committed first. */
+/* May the event join those that were sent? Otherwise they are committed first. */
 static bool can_join(struct semel_kafka *kafka, const struct semel_kafka_inflight *inflight)
 {
 	struct semel_kafka_transaction *transaction = &kafka->transaction;
@@ -252,7 +252,7 @@ void semel_kafka_transaction_refuse(struct semel_kafka *kafka,
 	kafka->window.broken = true;
 	if (!kafka->isolating || transaction->refusal != SEMEL_OK)
 		return;
-	/* It is not retried alone, or the rest would become visible without it. */
+	/* The event is not retried alone, because the rest would become visible without it. */
 	transaction->refusal =
 		semel_status_class(refusal) == SEMEL_CLASS_REJECT ? refusal : SEMEL_INVALID;
 	transaction->faulty = inflight;
@@ -342,7 +342,7 @@ static bool is_aborted(struct semel_kafka *kafka)
 	return !transaction->begun;
 }
 
-/* All events of the faulty event's source transaction. */
+/* Refuses all events of the faulty event's source transaction. */
 static void refuse_transaction(struct semel_kafka *kafka, const struct semel_kafka_inflight *faulty)
 {
 	struct semel_kafka_transaction *transaction = &kafka->transaction;
@@ -366,7 +366,7 @@ static void refuse_transaction(struct semel_kafka *kafka, const struct semel_kaf
 	transaction->pending = rest;
 }
 
-/* What was sent is queued again, in its order, before what waits. */
+/* Queues the sent events again, in their order, before the waiting ones. */
 static void requeue_sent(struct semel_kafka *kafka)
 {
 	struct semel_kafka_transaction *transaction = &kafka->transaction;
@@ -421,7 +421,8 @@ static semel_status continue_starting(struct semel_kafka *kafka, semel_error *er
 										  : status;
 }
 
-/* Before the refusal of their sibling is reported: afterwards it is no longer known. */
+/* Called before the refusal of an event is reported: afterwards it is no longer known which later
+ * events of its aggregate to hold. */
 static void hold_siblings(struct semel_kafka *kafka)
 {
 	struct semel_kafka_inflight_list rest = { 0 }, *pending = &kafka->transaction.pending;

@@ -5,8 +5,8 @@
  *   them for a lost connection: a moment later the same request succeeds. librdkafka repeats a
  *   request at most twice, and never after NOT_COORDINATOR: it only queries the coordinator, and
  *   returns the error.
- * - A call has SEMEL_KAFKA_CALL_MS for all of its requests, and one request half of it: sent to a
- *   broker that is unreachable, it waits for that one; repeated, it goes to its successor.
+ * - A call has SEMEL_KAFKA_CALL_MS for all of its requests, and one request half of it: a request
+ *   to an unreachable broker waits for that broker, and the repeated request goes to its successor.
  */
 #include "base/error.h"
 #include "broker/kafka/kafka.h"
@@ -45,13 +45,13 @@ bool semel_kafka_is_transient(rd_kafka_resp_err_t err)
 	case RD_KAFKA_RESP_ERR_COORDINATOR_NOT_AVAILABLE:
 	case RD_KAFKA_RESP_ERR_COORDINATOR_LOAD_IN_PROGRESS:
 	case RD_KAFKA_RESP_ERR_NOT_CONTROLLER:
-	/* it is busy */
+	/* the broker is busy */
 	case RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS:
 	case RD_KAFKA_RESP_ERR_REASSIGNMENT_IN_PROGRESS:
 	case RD_KAFKA_RESP_ERR_CONCURRENT_TRANSACTIONS:
 	case RD_KAFKA_RESP_ERR_UNSTABLE_OFFSET_COMMIT:
 	case RD_KAFKA_RESP_ERR_THROTTLING_QUOTA_EXCEEDED:
-	/* it is stopping */
+	/* the broker is stopping */
 	case RD_KAFKA_RESP_ERR_REQUEST_TIMED_OUT:
 	case RD_KAFKA_RESP_ERR_BROKER_NOT_AVAILABLE:
 	case RD_KAFKA_RESP_ERR_NETWORK_EXCEPTION:

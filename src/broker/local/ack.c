@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What was delivered and is not acked, per assignment; and acking it.
+/* Deliveries that are not acked, per assignment; and acking them.
  *
  * - Log entries are in the order in which they were read. A cursor moves over acked entries only,
  *   and never over a gap: what is acked out of order waits in memory, and is redelivered if this
  *   consumer dies before the gap is closed.
  * - All cursors of one call move in one transaction, each checked against the assignment's owner
  *   and epoch. A lost assignment is ended, its deliveries are redelivered elsewhere, and the call
- *   answers LEASE_LOST; the others are acked all the same.
- * - Memory follows after the commit. When that fails, the acks stay recorded, and ack may be called
- *   again.
+ *   answers LEASE_LOST; the others are acked nevertheless.
+ * - The state in memory changes after the commit. When the commit fails, the acks stay recorded,
+ *   and ack may be called again.
  */
 #include "base/error.h"
 #include "broker/local/local.h"
@@ -51,7 +51,7 @@ bool semel_local_unacked_add(struct semel_local_assignment *assignment, int64_t 
 	return true;
 }
 
-/* NULL: it is not unacked. */
+/* NULL: the delivery is not unacked. */
 static struct semel_local_unacked *find_unacked(struct semel_local_assignment *assignment,
 						int64_t offset)
 {
@@ -202,7 +202,7 @@ static bool record_ack(struct semel_local *local, const struct semel_delivery *d
 
 /* ---- the transaction ------------------------------------------------------------------------ */
 
-/* owned_out false: the fence has moved on. */
+/* owned_out false: the assignment has a newer owner. */
 static semel_status write_cursor(struct semel_local *local,
 				 const struct semel_local_subscription *subscription,
 				 uint32_t partition, bool *owned_out, semel_error *error)
@@ -245,7 +245,7 @@ static semel_status write_cursors(struct semel_local *local, bool *lost, semel_e
 	return SEMEL_OK;
 }
 
-/* After the cursors: a lost assignment is no longer touched. */
+/* Called after the cursors are written: a lost assignment is no longer touched then. */
 static semel_status remove_delayed(struct semel_local *local,
 				   const struct semel_delivery *deliveries, size_t count,
 				   semel_error *error)
@@ -316,7 +316,7 @@ static void forget_acked(struct semel_local *local, const struct semel_delivery 
 	}
 }
 
-/* written: so did the cursors in the file. */
+/* written: the cursors in the file have moved. */
 static void move_cursors(struct semel_local *local, bool written)
 {
 	for (uint32_t i = 0; i < local->subscription_count; i++) {
@@ -331,7 +331,7 @@ static void move_cursors(struct semel_local *local, bool written)
 	}
 }
 
-/* An ack behind a gap changes nothing in the file. */
+/* An ack after a gap changes nothing in the file. */
 static bool is_anything_to_write(const struct semel_local *local)
 {
 	bool any = false;

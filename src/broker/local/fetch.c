@@ -4,7 +4,7 @@
  * - Only owned assignments are read, each from where the last fetch stopped, so a partition is read
  *   in order and no entry is delivered twice before a rewind.
  * - Due delayed entries come first; then every assignment gets an equal part of the free count, and
- * what remains goes to those that have more.
+ *   the remainder goes to those that have more entries.
  * - A delivery is unacked only when it was read completely. When reading fails in the middle, what
  *   was read is delivered, and the failure is left to the next call.
  */
@@ -12,7 +12,7 @@
 #include "broker/local/local.h"
 
 #define FETCH_BYTES_MAX ((size_t)4 * 1024 * 1024) /* one delivery may exceed it */
-#define UNACKED_MAX     65536 /* of an assignment, behind one that is not acked */
+#define UNACKED_MAX     65536                     /* of an assignment, after an unacked one */
 
 /* One call of fetch. */
 struct reading {

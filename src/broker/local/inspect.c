@@ -28,7 +28,7 @@ static semel_status bind_range(struct semel_local *local, enum semel_local_sql w
 		error);
 }
 
-/* Entries that were written into the log by hand are not counted; so that nothing waits is reported
+/* Entries that were written into the log by hand are not counted; so an empty backlog is reported
  * only after the log was read. */
 static semel_status count_partition(struct semel_local *local, const struct cursor *cursor,
 				    struct semel_backlog *backlog, semel_error *error)

@@ -225,7 +225,7 @@ static void local_watch(struct semel_broker *broker, struct semel_wake *wake)
 	semel_wake_watch_database(wake, semel_local_of(broker)->path);
 }
 
-/* A full disk is an outcome of each event. */
+/* A full disk is an outcome of each event, so nothing blocks. */
 static const char *local_blocked(struct semel_broker *broker)
 {
 	(void)broker;

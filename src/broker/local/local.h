@@ -3,7 +3,7 @@
  *
  *   local:PATH[?partitions=N&max-message=BYTES&max-length=N&busy-timeout=MS&mode=0660]
  *
- * Shared by the files of this folder; nothing of it leaves the folder.
+ * Shared by the files of this folder and used by no other.
  *
  * To change here: every write is in a transaction of sql.c (semel_local_begin, semel_local_commit),
  * and memory follows only after its commit. Assignments start in maintain.c only. The tables are
@@ -88,7 +88,7 @@ struct semel_local_assignment {
 	int64_t cursor;             /* everything at or below it is acked */
 	int64_t read;               /* the last offset delivered */
 	int64_t redelivered_to;     /* entries up to it may have been delivered before */
-	uint32_t maybe_redelivered; /* so many of the next ones, too */
+	uint32_t maybe_redelivered; /* as may the next ones, up to this count */
 	int64_t delayed_redelivered_to_ms;
 	struct semel_local_unacked *unacked; /* ascending */
 	uint32_t unacked_first, unacked_count, unacked_capacity;
@@ -163,7 +163,7 @@ semel_status semel_local_maintain(struct semel_local *local, semel_error *error)
 bool semel_local_heartbeat_is_due(const struct semel_local *local);
 /* In an open write transaction; after its commit the caller sets heartbeat_at_ms. */
 semel_status semel_local_heartbeat(struct semel_local *local, semel_error *error);
-/* Releases all assignments; what cannot be written is left to the leases. */
+/* Releases all assignments; one that cannot be released ends with its lease. */
 void semel_local_leave(struct semel_local *local);
 
 /* -- ack.c: what was delivered and is not acked. */

@@ -2,14 +2,14 @@
 /* Members and assignments: which consumer reads which partition of a subscription.
  *
  * - An assignment belongs to the owner and epoch in its row (semel_share); every change of a cursor
- *   is checked against both. A new owner makes the epoch one higher, so an earlier one can no
- *   longer ack anything.
- * - An owner is alive while its member row is renewed. It is dead when that has expired, or at once
- *   when its process no longer runs on this machine.
+ *   is checked against both. A new owner increments the epoch, so an earlier owner can no longer
+ *   ack anything.
+ * - An owner is alive while its member row is renewed. It is dead when that row has expired, or at
+ *   once when its process no longer runs on this machine.
  * - The check is cheap and only reads; the write transaction, which checks again, follows when
  *   there is something to write: a heartbeat, a dead member, an assignment to acquire or to
  *   release.
- * - What this process believes to own changes only after the commit.
+ * - The assignments that this process considers its own change only after the commit.
  */
 #include "base/balance.h"
 #include "base/error.h"
@@ -24,8 +24,8 @@
 
 /* One subscription, as the file has it now. */
 struct membership {
-	uint32_t members, rank; /* alive; ours among them */
-	bool member;            /* we are one */
+	uint32_t members, rank; /* those alive; our rank among them */
+	bool member;            /* we are a member */
 	int64_t dead[DEAD_MAX]; /* members to be removed */
 	uint32_t dead_count;
 	char checked_owner[SEMEL_OWNER_SIZE]; /* the last owner asked about, and the answer */
@@ -43,7 +43,7 @@ static bool is_alive(const struct semel_local *local, const char *owner, int64_t
 	       !semel_owner_is_dead(owner);
 }
 
-/* Neighbouring assignments mostly have one owner, and asking the system is not free. */
+/* Neighbouring assignments mostly have the same owner, and asking the system is not free. */
 static bool is_alive_cached(const struct semel_local *local, struct membership *membership,
 			    const char *owner, int64_t expires_at_ms)
 {

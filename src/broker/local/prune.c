@@ -57,7 +57,7 @@ static semel_status refresh_floor(struct semel_local *local, struct range *range
 	return status;
 }
 
-/* In an open write transaction; moves range->after on. */
+/* In an open write transaction; advances range->after. */
 static semel_status remove_chunk(struct semel_local *local, struct range *range, int64_t before_ms,
 				 int64_t *removed_out, semel_error *error)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From the relay into the log.
  *
- * - publish() only remembers; poll() writes all that was published in one transaction, in the order
- *   in which it was published. Its commit is the confirmation, so no reader sees what is not
- *   durable.
+ * - publish() only remembers the event; poll() writes everything that was published in one
+ *   transaction, in the order of publishing. Its commit is the confirmation, so no reader sees what
+ *   is not durable.
  * - Offsets are drawn under the write lock and commit with their entries: a reader that has seen an
- *   offset has seen all below it.
+ *   offset has seen all lower ones.
  * - When an event is refused, later ones of its aggregate in the same window are held.
  * - When the transaction fails, nothing was written and the events stay in flight: poll() may be
  *   called again.

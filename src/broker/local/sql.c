@@ -39,7 +39,7 @@ static const struct statement statements[SEMEL_LOCAL_SQL_COUNT] = {
 	[SEMEL_LOCAL_PARTITION_REMOVED] = { "count removed entries",
 					    "UPDATE semel_partition SET removed = removed + ?3 "
 					    "WHERE topic = ?1 AND partition = ?2" },
-	/* By the slowest subscription; without one, all that is kept. */
+	/* Counted for the slowest subscription; without a subscription, everything that is kept. */
 	[SEMEL_LOCAL_TOPIC_UNSETTLED] = { "count a topic's entries",
 					  "SELECT coalesce((SELECT max(waiting) FROM ("
 					  " SELECT sum(p.appended - s.settled) AS waiting"
@@ -74,7 +74,7 @@ static const struct statement statements[SEMEL_LOCAL_SQL_COUNT] = {
 	[SEMEL_LOCAL_LOG_REMOVE] = { "remove old entries",
 				     "DELETE FROM semel_log WHERE position > ?1 "
 				     "AND position <= ?2 AND appended_at < ?3" },
-	/* What every subscription has acked; everything, where there is none. */
+	/* What every subscription has acked; without a subscription, everything. */
 	[SEMEL_LOCAL_PARTITION_FLOORS] = { "read the cursors",
 					   "SELECT p.topic, p.partition, (SELECT min(s.cursor)"
 					   " FROM semel_subscription c"

@@ -119,10 +119,10 @@ static semel_status load_topic(struct semel_local *local, struct semel_local_top
 	semel_local_reset(local, SEMEL_LOCAL_TOPIC_FIND);
 	if (theirs < 1 || theirs > SEMEL_LOCAL_PARTITIONS_MAX || topic->number < 1 ||
 	    topic->number > SEMEL_LOCAL_TOPIC_MAX)
-		return semel_error_set(error, SEMEL_INTERNAL,
-				       "the topic %s of %s is not as semel writes it (restore the "
-				       "file from a backup)",
-				       topic->name, local->path);
+		return semel_error_set(
+			error, SEMEL_INTERNAL,
+			"the row of topic %s in %s is damaged (restore the file from a backup)",
+			topic->name, local->path);
 	topic->partitions = (uint32_t)theirs;
 	return SEMEL_OK;
 }
@@ -132,12 +132,13 @@ static semel_status check_partitions(const struct semel_local *local,
 {
 	if (!local->settings.partitions_named || topic->partitions == local->settings.partitions)
 		return SEMEL_OK;
-	return semel_error_set(
-		error, SEMEL_CONFIG,
-		"the topic %s has %u partitions, the broker's URL says partitions=%lld: the "
-		"number of a topic never changes, because the order of its events depends on "
-		"it (leave the parameter out, or name another topic or file)",
-		topic->name, topic->partitions, (long long)local->settings.partitions);
+	return semel_error_set(error, SEMEL_CONFIG,
+			       "the topic %s has %u partitions, the broker's URL says "
+			       "partitions=%lld: the number of partitions of a topic never "
+			       "changes, because the order of its events depends on "
+			       "it (leave the parameter out, or name another topic or file)",
+			       topic->name, topic->partitions,
+			       (long long)local->settings.partitions);
 }
 
 semel_status semel_local_topic_declare(struct semel_local *local, struct semel_text name,

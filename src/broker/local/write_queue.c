@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A queue before the write lock.
+/* A queue for the write lock.
  *
- * SQLite's write lock has no queue: a writer that commits and begins again at once keeps the others
- * out, which sleep and retry, and sleep longer. So a writer first locks a file beside the broker's,
- * and unlocks it as soon as it has the write lock. A writer that has just committed has to wait for
- * the file's lock behind the one that has it. The queue is for fairness, not for safety: when it
- * cannot be entered, the write lock alone decides. So an untrusted lock file is not used, and a
- * process that keeps it locked costs one wait in a while, not one for each transaction.
+ * SQLite's write lock has no queue: a writer that commits and begins again at once keeps out the
+ * others, which sleep, retry, and sleep longer. So a writer first locks a file beside the broker's
+ * file, and unlocks it as soon as it has the write lock. A writer that has just committed has to
+ * wait for the lock file until the writer that holds it has the write lock. The queue is for
+ * fairness, not for safety: if it cannot be entered, the write lock alone decides. So an untrusted
+ * lock file is not used, and a process that keeps the file locked costs one wait from time to time,
+ * not one for each transaction.
  */
 #include "base/error.h"
 #include "base/sqlite_access.h"
@@ -25,7 +26,7 @@
 #define SKIP_MS        30000
 #define EXAMINE_MS     1000
 
-/* Sleeps before try number count, and returns how long all tries before it took. */
+/* Sleeps before retry `count`, and returns how long all retries before it took. */
 static int64_t sleep_before(int count)
 {
 	int64_t sleep_us = count < FIRST_RETRIES ? FIRST_RETRY_US : RETRY_US;
@@ -34,7 +35,7 @@ static int64_t sleep_before(int count)
 	return (first * FIRST_RETRY_US + (count - first) * RETRY_US) / 1000;
 }
 
-/* For SQLite: the lock is taken; shall it try again? */
+/* SQLite's busy handler: the write lock is taken; try again? */
 static int retry_lock(void *user, int count)
 {
 	const struct semel_local *local = user;

@@ -76,10 +76,10 @@ static bool verify_host(const struct semel_rabbit *rabbit, amqp_socket_t *socket
 static semel_status refuse_file(const struct semel_rabbit *rabbit, const char *path,
 				semel_error *error)
 {
-	return semel_error_set(error, SEMEL_CONFIG,
-			       "cannot use %s for %s (is it PEM, and does the key fit the "
-			       "certificate?)",
-			       path, rabbit->address);
+	return semel_error_set(
+		error, SEMEL_CONFIG,
+		"cannot use %s for %s (is it PEM, and does the key match the certificate?)", path,
+		rabbit->address);
 }
 
 /* Before the socket is opened: certificates, the expected host, and the callback that finds the
@@ -330,9 +330,11 @@ static semel_status open_socket(struct semel_rabbit *rabbit, semel_error *error)
 							&timeout);
 	rabbit->tls_session = settings->tls ? take_session() : NULL;
 	if (code == AMQP_STATUS_OK && settings->tls && !rabbit->tls_session)
-		return semel_error_set(error, SEMEL_INTERNAL,
-				       "librabbitmq made a TLS connection to %s without OpenSSL",
-				       rabbit->address);
+		return semel_error_set(
+			error, SEMEL_INTERNAL,
+			"librabbitmq made a TLS connection to %s without OpenSSL (semel needs a "
+			"librabbitmq built with OpenSSL; try: apt install librabbitmq4)",
+			rabbit->address);
 	if (code == AMQP_STATUS_OK)
 		return SEMEL_OK;
 	bool is_untrusted = code == AMQP_STATUS_SSL_HOSTNAME_VERIFY_FAILED ||
@@ -400,11 +402,10 @@ static semel_status log_in(struct semel_rabbit *rabbit, semel_error *error)
 			       : status;
 	}
 	return semel_error_set(
-		error, SEMEL_OUTAGE, "%s does not answer in AMQP: %s (%s)", rabbit->address,
+		error, SEMEL_OUTAGE, "%s does not speak AMQP: %s (%s)", rabbit->address,
 		rabbit->library->error_string2(library_code(&reply)),
-		rabbit->settings.tls
-			? "is it RabbitMQ that listens there?"
-			: "is it RabbitMQ that listens there? for TLS, write amqps://");
+		rabbit->settings.tls ? "is RabbitMQ listening there?"
+				     : "is RabbitMQ listening there? for TLS, write amqps://");
 }
 
 /* The library sends no heartbeats from now on: heartbeat.c does. */

@@ -190,8 +190,9 @@ static semel_status join_members(struct semel_rabbit *rabbit, semel_error *error
 			      rabbit->scope, rabbit->assignments[0].topic);
 	if (length > SEMEL_RABBIT_NAME_MAX)
 		return semel_error_set(error, SEMEL_CONFIG,
-				       "the names %s and %s are too long together", rabbit->scope,
-				       rabbit->assignments[0].topic);
+				       "the scope %s and the topic %s are too long together "
+				       "(choose shorter names)",
+				       rabbit->scope, rabbit->assignments[0].topic);
 	return semel_rabbit_join(rabbit, rabbit->members, error);
 }
 

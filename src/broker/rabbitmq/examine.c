@@ -60,7 +60,7 @@ static json_t *parse(long code, const struct semel_buffer *body, semel_error *er
 				 : NULL;
 	if (!answer)
 		(void)semel_error_set(error, code == 404 ? SEMEL_NOT_FOUND : SEMEL_OUTAGE,
-				      "it answered %ld", code);
+				      "HTTP status %ld", code);
 	return answer;
 }
 
@@ -127,9 +127,9 @@ static void examine_node(const json_t *node, const struct semel_examination *exa
 	if (json_array_size(json_object_get(node, "partitions")) > 0) {
 		snprintf(text, sizeof(text),
 			 "the node %.200s is cut off from others (a network partition)", name);
-		semel_examination_report(examination, SEMEL_CHECK_BROKER_ALARM,
-					 SEMEL_SEVERITY_PROBLEM, text,
-					 "repair the network, then restart the smaller part");
+		semel_examination_report(
+			examination, SEMEL_CHECK_BROKER_ALARM, SEMEL_SEVERITY_PROBLEM, text,
+			"repair the network, then restart the nodes of the smaller partition");
 	}
 	if (is_true(node, "mem_alarm") || is_true(node, "disk_free_alarm")) {
 		snprintf(text, sizeof(text), "the node %.200s has an alarm: %s", name,
@@ -188,9 +188,8 @@ static void report_extra_bindings(const json_t *bindings, const char *queue, con
 		if (!has_member(binding, "source", source) || !other || strcmp(other, key) == 0)
 			continue;
 		snprintf(text, sizeof(text),
-			 "%.200s is bound to the exchange %.200s by %.200s too, and gets what "
-			 "--bind "
-			 "%.200s leaves out",
+			 "%.200s is also bound to the exchange %.200s with the key %.200s, and "
+			 "receives events that --bind %.200s excludes",
 			 queue, source, other, key);
 		semel_examination_report(
 			examination, SEMEL_CHECK_BINDINGS, SEMEL_SEVERITY_ADVICE, text,
@@ -216,7 +215,7 @@ static bool examine_binding(const struct semel_rabbit *rabbit,
 	if (!bindings && error.status == SEMEL_NOT_FOUND)
 		return true; /* a queue or exchange that is missing is reported already */
 	if (!bindings) {
-		snprintf(text, sizeof(text), "cannot be read: %.900s", error.text);
+		snprintf(text, sizeof(text), "bindings cannot be read: %.900s", error.text);
 		semel_examination_report(
 			examination, SEMEL_CHECK_BINDINGS, SEMEL_SEVERITY_ADVICE, text,
 			"rabbitmq-plugins enable rabbitmq_management, and give the user the tag "

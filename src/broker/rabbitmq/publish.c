@@ -383,7 +383,7 @@ static void report(struct semel_rabbit_window *window, semel_outcome_callback ca
 			struct semel_rabbit_inflight *after = held->aggregate_next;
 			held->status = SEMEL_HELD;
 			snprintf(held->reason, sizeof(held->reason),
-				 "waits behind an earlier event of its aggregate");
+				 "an earlier event of its aggregate was refused");
 			report_one(window, held, callback, user);
 			held = after;
 		}

@@ -142,7 +142,7 @@ static semel_status await_confirm(struct semel_rabbit *rabbit, semel_error *erro
 			return status;
 		if (rabbit->requeue.waiting && semel_steady_ms(rabbit->env) >= until_ms)
 			return semel_error_set(error, SEMEL_OUTAGE,
-					       "%s has not confirmed a retry in %d ms",
+					       "%s has not confirmed a requeued event within %d ms",
 					       rabbit->address, CONFIRM_MS);
 	}
 	if (rabbit->requeue.status != SEMEL_OK)
@@ -231,8 +231,8 @@ static semel_status send_to(struct semel_rabbit *rabbit, const char *queue,
 	if (status != SEMEL_NOT_FOUND)
 		return status;
 	rabbit->known_count = 0;
-	return semel_error_set(error, SEMEL_OUTAGE, "subscription %s not found on %s", queue,
-			       rabbit->address);
+	return semel_error_set(error, SEMEL_OUTAGE, "queue %s not found on %s; declaring it again",
+			       queue, rabbit->address);
 }
 
 static semel_status send_to_tier(struct semel_rabbit *rabbit,

@@ -262,7 +262,7 @@ static semel_status check_position(struct semel_rabbit *rabbit,
 	if (exists && (!can_compare || probe.first_hash == anchor.hash))
 		return SEMEL_OK;
 	if (!exists && probe.first >= *from) {
-		warn(assignment, "stream removed events that this scope had not read (its "
+		warn(assignment, "stream deleted events before this scope read them (its "
 				 "retention is too short)");
 		return SEMEL_OK;
 	}

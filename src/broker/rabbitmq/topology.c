@@ -103,11 +103,11 @@ static bool explain(const struct entity *entity, const char *words, char *text_o
 				  strlen("x-dead-letter-exchange'")) == 0;
 	snprintf(text_out, size,
 		 "the %s %s exists with another %.*s: the broker has %.*s, semel needs %.*s "
-		 "(nothing was changed: make the settings agree%s, or delete the %s once it is "
-		 "empty)",
+		 "(nothing was changed: make the settings agree%s, or delete the %s%s)",
 		 entity->kind, entity->name, (int)strcspn(argument, "'"), argument,
 		 (int)current_length, current, (int)(theirs - ours), ours,
-		 partitions ? ", above all the number of partitions" : "", entity->kind);
+		 partitions ? ", above all the number of partitions" : "", entity->kind,
+		 strcmp(entity->kind, "queue") == 0 ? " once it is empty" : "");
 	return true;
 }
 
@@ -373,7 +373,8 @@ semel_status semel_rabbit_declare_topic(struct semel_rabbit *rabbit, const char 
 	const char *alternate = rabbit->settings.alternate_exchange;
 	if (strlen(topic) > SEMEL_RABBIT_NAME_MAX)
 		return semel_error_set(error, SEMEL_CONFIG,
-				       "a topic of more than %d bytes cannot be an exchange",
+				       "the topic is longer than %d bytes, the limit for the name "
+				       "of an exchange (choose a shorter one)",
 				       SEMEL_RABBIT_NAME_MAX);
 	if (alternate) {
 		semel_status status = declare_alternate(rabbit, alternate, comparison, error);

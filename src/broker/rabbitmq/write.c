@@ -123,7 +123,7 @@ static semel_status check_short(const char *what, struct semel_text name, semel_
 {
 	if (name.length <= SEMEL_RABBIT_NAME_MAX)
 		return SEMEL_OK;
-	return semel_error_set(error, SEMEL_INVALID, "%s is %zu bytes long: AMQP takes at most %d",
+	return semel_error_set(error, SEMEL_INVALID, "%s is %zu bytes long: AMQP allows at most %d",
 			       what, name.length, SEMEL_RABBIT_NAME_MAX);
 }
 

@@ -29,11 +29,13 @@ const struct semel_option semel_admin_rows[] = {
 	  .expected = "$.card.number, $.items[*].name, $..password, headers.NAME or reasons",
 	  .help = "hide this member of payloads, this header, or failure reasons (\"reasons\") in "
 		  "the API and on the page" },
+	SEMEL_OPTION_GRACE,
 	{ .name = "token-file",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "FILE",
 	  .group = BEYOND,
-	  .help = "access tokens, one per line: \"TOKEN\", \"ROLE TOKEN\" or \"ROLE NAME TOKEN\", "
+	  .help = "file with access tokens, one per line: \"TOKEN\", \"ROLE TOKEN\" or \"ROLE NAME "
+		  "TOKEN\", "
 		  "with the role read or operate (environment: SEMEL_ADMIN_TOKEN_FILE)" },
 	{ .name = "tls-cert",
 	  .kind = SEMEL_OPTION_TEXT,
@@ -50,11 +52,10 @@ const struct semel_option semel_admin_rows[] = {
 	  .argument = "NAME",
 	  .group = BEYOND,
 	  .help = "host name by which browsers reach this server" },
-	SEMEL_OPTION_GRACE,
 	{ 0 },
 };
 
-/* Of this process's relay, or of the one in the config file. */
+/* Reads the slot options of this process's relay, or else of the relay in the config file. */
 static void read_slot(const struct semel_invocation *invocation,
 		      struct semel_admin_options *options)
 {

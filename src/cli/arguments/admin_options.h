@@ -8,7 +8,7 @@
 
 extern const struct semel_option semel_admin_rows[];
 
-/* Of relay and consume: --metrics ADDRESS:PORT. */
+/* An option of relay and consume: --metrics ADDRESS:PORT. */
 #define SEMEL_OPTION_METRICS                                                                       \
 	{                                                                                          \
 		.name = "metrics", .kind = SEMEL_OPTION_TEXT, .argument = "ADDRESS:PORT",          \
@@ -16,13 +16,13 @@ extern const struct semel_option semel_admin_rows[];
 		.help = "serve /metrics, /livez and /readyz on this loopback address",             \
 	}
 
-/* Serves them if the option is given; else *admin_out is NULL. Stop it at the end. */
+/* Starts the server if --metrics is given; otherwise *admin_out is NULL. The caller stops it. */
 semel_status semel_metrics_start(struct semel_invocation *invocation,
 				 struct semel_admin **admin_out);
 
-/* Points into the invocation. */
+/* The texts of the result belong to the invocation. */
 struct semel_admin_options semel_admin_options_read(const struct semel_invocation *invocation);
-/* For commands that only read, and have none of these options. */
+/* The same for commands that only read and have none of these options. */
 struct semel_admin_options semel_dashboard_options_read(const struct semel_invocation *invocation);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The defaults are those of Debezium's outbox event router, so an empty section is enough for a
- * table that it has read. */
+ * table that the router has read. */
 #include "cli/arguments/adopt.h"
 
 #include "base/buffer.h"
@@ -105,7 +105,7 @@ static void put(struct semel_buffer *text, const char *name, const char *value)
 	semel_buffer_string(text, ",");
 }
 
-/* "type:eventType", or "type" for both. */
+/* placement: "type:eventType", or "type" if the column and the header have the same name. */
 static void put_header(struct semel_buffer *text, const char *placement)
 {
 	size_t length = strcspn(placement, ":");
@@ -117,7 +117,8 @@ static void put_header(struct semel_buffer *text, const char *placement)
 	semel_buffer_string(text, "}");
 }
 
-/* Everything but the table and its existing rows: what the trigger is created from. */
+/* Writes the settings from which the trigger is created: all but the table and its existing
+ * rows. */
 static void put_mapping(struct semel_buffer *text, const struct semel_section *section)
 {
 	static const char *const names[] = { "id",      "route-by", "key",   "type",
@@ -177,7 +178,7 @@ static semel_status make(struct semel_invocation *invocation, semel_store *store
 	if (status != SEMEL_OK)
 		return status;
 	printf("%s the outbox %s: rows inserted there become events\n",
-	       fresh ? "adopted" : "up to date:", adoption->table);
+	       fresh ? "adopted" : "already adopted:", adoption->table);
 	return SEMEL_OK;
 }
 

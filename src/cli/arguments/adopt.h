@@ -8,9 +8,10 @@
 /* The keys of the section. */
 extern const struct semel_option semel_adopt_rows[];
 
-/* Both do nothing without the section. Adopts the table, and prints that. */
+/* Both functions do nothing without the section. This one adopts the table and reports it on
+ * stdout. */
 semel_status semel_adopt_apply(struct semel_invocation *invocation);
-/* CONFIG when it is not adopted, or with other settings. */
+/* CONFIG if the table is not adopted, or was adopted with other settings. */
 semel_status semel_adopt_check(struct semel_invocation *invocation);
 
 #endif

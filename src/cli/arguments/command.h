@@ -18,7 +18,7 @@ struct semel_invocation {
 	const struct semel_args *args;
 	const char *store;                 /* URL: option, environment, config file, default */
 	const char *broker;                /* URL, likewise */
-	const struct semel_config *config; /* never NULL; holds the defaults without a file */
+	const struct semel_config *config; /* never NULL; without a file it holds the defaults */
 	bool json;                         /* --json was given */
 	semel_error error;                 /* for the text that main prints when it fails */
 };
@@ -38,7 +38,7 @@ enum semel_config_part {
 
 struct semel_command {
 	const char *name;
-	/* Results to stdout, the error into invocation->error. NULL: there are subcommands. */
+	/* Writes results to stdout and the error to invocation->error. NULL: it has subcommands. */
 	semel_status (*run)(struct semel_invocation *invocation);
 	const char *group;       /* heading in the program's help; NULL: hidden there */
 	const char *summary;     /* one phrase without a full stop */
@@ -47,8 +47,8 @@ struct semel_command {
 	const struct semel_option *options;   /* NULL: only the global ones */
 	const char *details;                  /* paragraphs, divided by blank lines; may be NULL */
 	const struct semel_example *examples; /* ends with a row of zeroes; may be NULL */
-	const struct semel_command *const *subcommands; /* NULL-ended; NULL: none */
-	const struct semel_command *parent;             /* of a subcommand */
+	const struct semel_command *const *subcommands; /* NULL-terminated; NULL: none */
+	const struct semel_command *parent;             /* of a subcommand; otherwise NULL */
 	enum semel_config_part config_part;
 };
 
@@ -58,13 +58,13 @@ struct semel_command {
 #define SEMEL_GROUP_OPERATE "Operate"
 #define SEMEL_GROUP_PROVE   "Prove"
 
-/* NULL-ended. */
+/* NULL-terminated. */
 extern const struct semel_command *const semel_commands[];
 
-/* NULL when there is none of that name in the NULL-ended list. */
+/* NULL if no command of the NULL-terminated list has this name. */
 const struct semel_command *semel_command_find(const struct semel_command *const *commands,
 					       const char *name);
-/* "dlq list": with the parent's name where there is one. */
+/* "dlq list": the title includes the name of the parent, if there is one. */
 void semel_command_title(const struct semel_command *command, char *title_out, size_t size);
 /* The name nearest to word among the commands, or NULL. */
 const char *semel_command_nearest(const struct semel_command *const *commands, const char *word);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parses the YAML by the tables of the command line: a key is the name of an option, a value is one
- * that the option accepts. Every error names file, line and the nearest right key. */
+ * that the option accepts. Every error names the file, the line and the nearest valid key. */
 #include "cli/arguments/config.h"
 
 #include "cli/arguments/adopt.h"
@@ -37,7 +37,7 @@ struct key {
 	semel_status (*read)(struct reading *reading, const yaml_node_t *value);
 };
 
-/* A bare 14, meant as days and read as seconds, would remove everything: a unit is required. */
+/* A bare 14, meant as days but read as seconds, would remove everything, so a unit is required. */
 const struct semel_option semel_retention_rows[] = {
 	{ .name = "outbox",
 	  .kind = SEMEL_OPTION_DURATION,
@@ -50,7 +50,7 @@ const struct semel_option semel_retention_rows[] = {
 	  .min = 1,
 	  .unit_needed = true,
 	  .default_value = "30d",
-	  .help = "how long the ids of processed events are kept; longer than outbox" },
+	  .help = "how long the ids of processed events are kept; at least as long as outbox" },
 	{ .name = "dead-letters",
 	  .kind = SEMEL_OPTION_DURATION,
 	  .min = 1,
@@ -129,7 +129,8 @@ static semel_status scalar(const struct reading *reading, const yaml_node_t *nod
 {
 	*value_out = (const char *)node->data.scalar.value;
 	if (node->type != YAML_SCALAR_NODE)
-		return config_error(reading, line_of(node), "expected a plain value");
+		return config_error(reading, line_of(node),
+				    "expected a single value, found a list or a mapping");
 	if (strlen(*value_out) != node->data.scalar.length)
 		return config_error(reading, line_of(node), "a value may not hold a zero byte");
 	return SEMEL_OK;
@@ -144,7 +145,8 @@ static semel_status each_pair(struct reading *reading, const yaml_node_t *node, 
 	if (is_null(node))
 		return SEMEL_OK;
 	if (node->type != YAML_MAPPING_NODE)
-		return config_error(reading, line_of(node), "expected keys with values");
+		return config_error(reading, line_of(node),
+				    "expected a mapping (write KEY: VALUE lines)");
 	yaml_node_pair_t *pair = node->data.mapping.pairs.start;
 	for (; pair < node->data.mapping.pairs.top; pair++) {
 		const yaml_node_t *key = yaml_document_get_node(reading->document, pair->key);
@@ -162,7 +164,7 @@ static semel_status each_pair(struct reading *reading, const yaml_node_t *node, 
 
 typedef semel_status (*item_seen)(struct reading *reading, const yaml_node_t *item, void *user);
 
-/* A single value where a list is possible is a list of one. */
+/* A single value is read as a list of one. */
 static semel_status each_item(struct reading *reading, const yaml_node_t *node, item_seen seen,
 			      void *user)
 {
@@ -239,7 +241,7 @@ static void free_section(struct semel_section *section);
 static semel_status read_section(struct reading *reading, const yaml_node_t *node,
 				 const struct semel_option *options, struct semel_section *section);
 
-/* {from, to, sql|exec} becomes what --upcast takes. */
+/* Converts {from, to, sql|exec} to the form that --upcast takes. */
 static semel_status read_upcaster(struct reading *reading, const yaml_node_t *node, void *user)
 {
 	const struct entry *entry = user;
@@ -423,11 +425,9 @@ static semel_status read_subscription(struct reading *reading, const yaml_node_t
 		return status;
 	const char *scope = semel_section_text(section, "scope");
 	if (semel_config_subscription(config, scope) != section)
-		return config_error(
-			reading, section->line,
-			"there is another subscription with the scope %s (each needs its "
-			"own)",
-			scope);
+		return config_error(reading, section->line,
+				    "duplicate scope %s (each subscription needs its own scope)",
+				    scope);
 	return SEMEL_OK;
 }
 
@@ -549,7 +549,7 @@ static semel_status read_text(struct reading *reading, struct semel_text text)
 	if (problem.what)
 		return config_error(reading, problem.line, "%s%s%s",
 				    problem.is_bound ? "" : "not YAML: ", problem.what,
-				    problem.is_bound ? " (nothing of the file is read)" : "");
+				    problem.is_bound ? " (the config file was not loaded)" : "");
 	yaml_parser_t parser;
 	if (!yaml_parser_initialize(&parser))
 		return no_memory(reading->error);
@@ -559,7 +559,7 @@ static semel_status read_text(struct reading *reading, struct semel_text text)
 	return status;
 }
 
-/* Stops at the first byte beyond the bound. */
+/* Stops reading once the bound is exceeded. */
 static semel_status read_bytes(struct reading *reading, FILE *file, struct semel_buffer *bytes)
 {
 	char chunk[4096];
@@ -595,7 +595,7 @@ free_bytes:
 	return status;
 }
 
-/* From the text; data NULL: from the file of this path, or the defaults without a path. */
+/* Parses the text; if its data is NULL, reads the file at path. path NULL: the defaults. */
 static semel_status read_config(const char *path, struct semel_text text,
 				struct semel_config **config_out, semel_error *error)
 {

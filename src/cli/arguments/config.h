@@ -46,7 +46,7 @@ struct semel_config {
 /* The keys of the section retention. */
 extern const struct semel_option semel_retention_rows[];
 
-/* path NULL: the defaults. CONFIG, with file, line and the nearest right key. */
+/* path NULL: the defaults. CONFIG: the error names the file, the line and the nearest valid key. */
 semel_status semel_config_read(const char *path, struct semel_config **config_out,
 			       semel_error *error);
 /* The same from a text; name is used in errors. */

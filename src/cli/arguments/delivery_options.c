@@ -30,16 +30,16 @@ static const struct semel_choice guarantees[] = {
 	[SEMEL_EFFECTIVELY_ONCE] = { "effectively-once",
 				     "an event is redelivered until it has taken effect, and "
 				     "duplicates are skipped" },
-	[SEMEL_AT_LEAST_ONCE] = { "at-least-once", "no record is kept: duplicates run again" },
+	[SEMEL_AT_LEAST_ONCE] = { "at-least-once", "no claim is kept: duplicates run again" },
 	[SEMEL_AT_MOST_ONCE] = { "at-most-once",
-				 "the record is committed first: a crash may lose the effect" },
+				 "the claim is committed first: a crash may lose the effect" },
 	{ 0 },
 };
 static const struct semel_choice claims[] = {
 	[SEMEL_CLAIM_SAME_TX] = { "same-tx", "in the transaction of the effect" },
-	[SEMEL_CLAIM_SEPARATE] = { "separate",
-				   "in a transaction before the effect; what then fails or crashes "
-				   "becomes a dead letter, and never runs twice" },
+	[SEMEL_CLAIM_SEPARATE] = { "separate", "in a transaction before the effect; if the handler "
+					       "then fails or crashes, the event becomes a dead "
+					       "letter and never runs twice" },
 	{ 0 },
 };
 static const struct semel_choice orders[] = {
@@ -83,6 +83,9 @@ const struct semel_option semel_relay_rows[] = {
 	  .choices = sources,
 	  .default_value = "poll",
 	  .help = "how the relay finds events in the outbox" },
+	SEMEL_OPTION_GRACE,
+	SEMEL_OPTION_METRICS,
+	SEMEL_OPTION_JSON,
 	{ .name = "slot",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "NAME",
@@ -96,7 +99,8 @@ const struct semel_option semel_relay_rows[] = {
 	  .max = (int64_t)1 << 50,
 	  .default_value = "4294967296",
 	  .group = CHANGES,
-	  .help = "drop the slot, and poll, when it retains more of the server's WAL than this" },
+	  .help = "drop the slot and poll instead when it retains more than this many bytes of "
+		  "WAL" },
 	{ .name = "marks",
 	  .kind = SEMEL_OPTION_CHOICE,
 	  .argument = "WHEN",
@@ -108,16 +112,14 @@ const struct semel_option semel_relay_rows[] = {
 	  .kind = SEMEL_OPTION_FLAG,
 	  .group = CHANGES,
 	  .help = "Kafka: publish events that were committed together in one transaction" },
-	SEMEL_OPTION_GRACE,
-	SEMEL_OPTION_METRICS,
-	SEMEL_OPTION_JSON,
 	{ .name = "window",
 	  .kind = SEMEL_OPTION_NUMBER,
 	  .argument = "N",
 	  .min = 1,
 	  .max = 1000000,
 	  .group = PACE,
-	  .help = "unconfirmed events at most (default 1000, with cdc 2400, with --transactions "
+	  .help = "maximum number of unconfirmed events (default 1000, with cdc 2400, with "
+		  "--transactions "
 		  "3200)" },
 	{ .name = "window-bytes",
 	  .kind = SEMEL_OPTION_NUMBER,
@@ -126,7 +128,7 @@ const struct semel_option semel_relay_rows[] = {
 	  .max = (int64_t)1 << 40,
 	  .default_value = "16777216",
 	  .group = PACE,
-	  .help = "payload of unconfirmed events at most" },
+	  .help = "maximum total payload of unconfirmed events, in bytes" },
 	{ .name = "confirm-timeout",
 	  .kind = SEMEL_OPTION_DURATION,
 	  .argument = "DURATION",
@@ -147,9 +149,8 @@ const struct semel_option semel_relay_rows[] = {
 	  .min = 100,
 	  .default_value = "5s",
 	  .group = PACE,
-	  .help = "another relay takes over the lanes of one that has not renewed its lease for "
-		  "this "
-		  "long" },
+	  .help = "lease duration: a relay that does not renew its lease within this time loses "
+		  "its lanes to another" },
 	{ .name = "attempts",
 	  .kind = SEMEL_OPTION_NUMBER,
 	  .argument = "N",
@@ -164,7 +165,7 @@ const struct semel_option semel_relay_rows[] = {
 	  .min = 1,
 	  .default_value = "1s",
 	  .group = REFUSAL,
-	  .help = "delay before the second attempt; doubles with each one" },
+	  .help = "delay before the second attempt; doubles with each attempt" },
 	{ .name = "delay-max",
 	  .kind = SEMEL_OPTION_DURATION,
 	  .argument = "DURATION",
@@ -208,7 +209,7 @@ const struct semel_option semel_consume_rows[] = {
 	  .command_line_only = true,
 	  .argument = "N",
 	  .min = 1,
-	  .help = "exit after this many events" },
+	  .help = "exit after this many events (default: no limit)" },
 	{ .name = "from",
 	  .kind = SEMEL_OPTION_CHOICE,
 	  .argument = "PLACE",
@@ -307,7 +308,8 @@ const struct semel_option semel_consume_rows[] = {
 	  .min = 1,
 	  .default_value = "30s",
 	  .group = PROMISE,
-	  .help = "with --order strict: wait this long for a predecessor" },
+	  .help = "with --order strict: wait this long for a predecessor, then continue without "
+		  "it" },
 
 	{ .name = "attempts",
 	  .kind = SEMEL_OPTION_NUMBER,
@@ -324,14 +326,14 @@ const struct semel_option semel_consume_rows[] = {
 	  .max = 1000000,
 	  .default_value = "2",
 	  .group = FAILURE,
-	  .help = "how many of these attempts follow immediately, without a delay" },
+	  .help = "how many of these attempts run without a delay, the first one included" },
 	{ .name = "first-delay",
 	  .kind = SEMEL_OPTION_DURATION,
 	  .argument = "DURATION",
 	  .min = 1,
 	  .default_value = "1s",
 	  .group = FAILURE,
-	  .help = "delay before the first delayed attempt; doubles with each one" },
+	  .help = "delay before the first delayed attempt; doubles with each attempt" },
 	{ .name = "delay-max",
 	  .kind = SEMEL_OPTION_DURATION,
 	  .argument = "DURATION",
@@ -361,7 +363,7 @@ const struct semel_option semel_consume_rows[] = {
 	  .max = 100000,
 	  .default_value = "500",
 	  .group = PACE,
-	  .help = "events in one transaction at most" },
+	  .help = "maximum number of events in one transaction" },
 	{ .name = "prefetch-bytes",
 	  .kind = SEMEL_OPTION_NUMBER,
 	  .argument = "BYTES",
@@ -369,8 +371,8 @@ const struct semel_option semel_consume_rows[] = {
 	  .max = (int64_t)1 << 40,
 	  .default_value = "67108864",
 	  .group = PACE,
-	  .help = "size of unacknowledged events at most; one is always fetched, whatever its "
-		  "size" },
+	  .help = "maximum total size of unacknowledged events, in bytes; one is always fetched, "
+		  "whatever its size" },
 	{ .name = "concurrency",
 	  .kind = SEMEL_OPTION_NUMBER,
 	  .argument = "N",
@@ -378,7 +380,8 @@ const struct semel_option semel_consume_rows[] = {
 	  .max = 1024,
 	  .default_value = "1",
 	  .group = PACE,
-	  .help = "programs or calls that run at once; an aggregate stays in order" },
+	  .help = "maximum number of programs or HTTP calls that run concurrently; events of one "
+		  "aggregate stay in order" },
 	{ .name = "partitions",
 	  .kind = SEMEL_OPTION_NUMBER,
 	  .argument = "N",
@@ -386,8 +389,7 @@ const struct semel_option semel_consume_rows[] = {
 	  .max = 64,
 	  .group = PACE,
 	  .help = "spread the subscription over this many queues by aggregate, one consumer "
-		  "process "
-		  "each" },
+		  "process each" },
 	{ .name = "bind",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "PATTERN",
@@ -399,7 +401,7 @@ const struct semel_option semel_consume_rows[] = {
 	  .min = 100,
 	  .default_value = "5s",
 	  .group = PACE,
-	  .help = "another consumer takes over from one that has not renewed its lease for this "
-		  "long" },
+	  .help = "lease duration: a consumer that does not renew its lease within this time loses "
+		  "its partitions to another" },
 	{ 0 },
 };

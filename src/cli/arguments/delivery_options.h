@@ -6,7 +6,7 @@
 
 #include "cli/arguments/options.h"
 
-#define SEMEL_DEDUP_HEADER "header:" /* of --dedup-by */
+#define SEMEL_DEDUP_HEADER "header:" /* prefix of a --dedup-by value */
 
 extern const struct semel_option semel_relay_rows[], semel_consume_rows[];
 

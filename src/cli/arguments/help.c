@@ -12,7 +12,8 @@
 
 const struct semel_exit_row semel_exit_rows[] = {
 	{ 0, "success" },
-	{ 1, "a check found a problem (doctor, verify, drill, topology check)" },
+	{ 1, "a check found a problem (doctor, verify, drill, topology check, repair, demo, bench "
+	     "--check)" },
 	{ 64, "usage error: bad option, value or command" },
 	{ 65, "bad data: an event, id or scope that is invalid or not found" },
 	{ 69, "store or broker unreachable" },
@@ -29,9 +30,9 @@ const struct semel_variable_row semel_variable_rows[] = {
 	{ "SEMEL_BROKER", "URL of the broker" },
 	{ "SEMEL_BROKER_FILE", "file with the URL of the broker" },
 	{ "SEMEL_CONFIG", "config file" },
-	{ "SEMEL_LOG", "log format: text or json (default: text on a terminal, else json)" },
+	{ "SEMEL_LOG", "log format: text or json (default text on a terminal, else json)" },
 	{ "SEMEL_LOG_LEVEL", "debug, info, warn or error (default info)" },
-	{ "SEMEL_FAILPOINT", "crash to provoke (list them: semel failpoints)" },
+	{ "SEMEL_FAILPOINT", "failpoint to trigger (list them: semel failpoints)" },
 	{ 0 },
 };
 
@@ -134,7 +135,7 @@ static int widest_choice(const struct semel_choice *choices)
 	return (int)widest;
 }
 
-/* One per line, below the help of the option. */
+/* Writes one choice per line, below the help of the option. */
 static void write_choices(const struct semel_choice *choices, struct semel_buffer *buffer)
 {
 	int width = widest_choice(choices);

@@ -6,23 +6,23 @@
 #include "base/buffer.h"
 #include "cli/arguments/command.h"
 
-/* The answer to --help. command NULL: the program. */
+/* The text that --help prints. command NULL: the help of the program. */
 void semel_help_text(const struct semel_command *command, struct semel_buffer *buffer);
-/* A manual page in roff. command NULL: semel(1). */
+/* A manual page in roff. command NULL: the page semel(1). */
 void semel_manual_page(const struct semel_command *command, struct semel_buffer *buffer);
-/* The file of that page: "semel-dlq.1". */
+/* The file name of that page: "semel-dlq.1". */
 void semel_manual_name(const struct semel_command *command, char *name_out, size_t size);
 
-/* Also for the other writers (commands/help.c). */
+/* The functions below also serve the other writers (commands/help.c). */
 
 /* "--payload JSON|@FILE|-", with the short form if there is one. */
 void semel_help_option_form(const struct semel_option *option, struct semel_buffer *buffer);
-/* The help and what else is in the row: default, required, repeatable. Choices follow on lines of
- * their own, which the caller writes. */
+/* The help of the option, with its default and whether it is required or repeatable. The caller
+ * writes the choices, on lines of their own. */
 void semel_help_option_text(const struct semel_option *option, struct semel_buffer *buffer);
-/* Is any of the options a duration, so that their forms should be explained? */
+/* Is any option a duration? If so, the forms of a duration are explained. */
 bool semel_help_has_duration(const struct semel_option *options);
-/* "semel publish [options]": without the program's name before it. */
+/* "semel publish [options]": the usage line of the command. */
 void semel_help_synopsis(const struct semel_command *command, struct semel_buffer *buffer);
 
 /* The exit codes, one phrase each; the list ends with a row whose meaning is NULL. */

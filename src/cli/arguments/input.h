@@ -9,13 +9,14 @@
 #include <semel/status.h>
 #include <stdint.h>
 
-/* path "-": stdin. Appends to buffer. INVALID when it cannot be read, TOO_LARGE above max. */
+/* Appends the file to buffer; path "-": stdin. INVALID if it cannot be read, TOO_LARGE if it is
+ * larger than max. */
 semel_status semel_input_read(const char *path, size_t max, struct semel_buffer *buffer,
 			      semel_error *error);
 
 #define SEMEL_LINES_CHUNK 65536
 
-/* Zeroed but for fd and max. Free line when done. */
+/* The caller sets fd and max, zeroes the rest, and frees line at the end. */
 struct semel_lines {
 	int fd;
 	size_t max;      /* of one line */
@@ -26,8 +27,8 @@ struct semel_lines {
 	char chunk[SEMEL_LINES_CHUNK];
 };
 
-/* The next line without its end, valid until the next call; data NULL: there are no more.
- * TOO_LARGE, INVALID (cannot be read). */
+/* Reads the next line, without its newline; it is valid until the next call. data NULL: no more
+ * lines. TOO_LARGE, or INVALID if the input cannot be read. */
 semel_status semel_lines_next(struct semel_lines *lines, struct semel_text *line_out,
 			      semel_error *error);
 

@@ -9,7 +9,7 @@
 
 #define TABLES_DATE "2026-11-18" /* when the commands last changed for their users */
 
-/* roff names letters beyond ASCII by their number. Returns the bytes read. */
+/* roff writes characters beyond ASCII by number. Returns the number of bytes read. */
 static size_t wide_letter(struct semel_buffer *buffer, const char *string)
 {
 	unsigned char lead = (unsigned char)*string;
@@ -21,7 +21,8 @@ static size_t wide_letter(struct semel_buffer *buffer, const char *string)
 	return length;
 }
 
-/* Hyphens stay hyphens, and no line begins with what roff would take for a request. */
+/* Escapes hyphens, which roff would change, and a character at the start of a line that would make
+ * it a request. */
 static void text(struct semel_buffer *buffer, const char *string)
 {
 	bool fresh = true; /* at the beginning of a line */

@@ -88,7 +88,7 @@ const char *semel_command_nearest(const struct semel_command *const *commands, c
 
 struct entry {
 	const struct semel_option *option;
-	const char **values; /* owned; NULL-ended */
+	const char **values; /* owned; NULL-terminated */
 	size_t count;
 };
 
@@ -96,14 +96,14 @@ struct semel_args {
 	const struct semel_command *command;
 	struct entry *entries; /* the command's options, then the global ones */
 	size_t entry_count;
-	const char **positionals; /* owned; NULL-ended */
+	const char **positionals; /* owned; NULL-terminated */
 	size_t positional_count;
 };
 
 struct reader {
 	char **argv;
 	int argc, at;
-	const struct semel_command *const *commands; /* the level still to be named; NULL: none */
+	const struct semel_command *const *commands; /* commands of the next level; NULL: none */
 	struct semel_args *args;
 	semel_error *error;
 };
@@ -470,8 +470,8 @@ semel_status semel_args_check(const struct semel_args *args, semel_error *error)
 	semel_command_title(args->command, title, sizeof title);
 	if (args->command->subcommands)
 		return semel_error_set(error, SEMEL_USAGE,
-				       "%s needs a command of its own (try: semel %s --help)",
-				       title, title);
+				       "%s needs a subcommand (try: semel %s --help)", title,
+				       title);
 	for (size_t i = 0; i < args->entry_count; i++) {
 		const struct entry *entry = &args->entries[i];
 		const struct entry *other = entry->count > 0 ? excluded_by(args, entry) : NULL;

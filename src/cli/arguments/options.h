@@ -32,21 +32,20 @@ struct semel_option {
 	char letter;      /* 0: no short form */
 	enum semel_option_kind kind;
 	bool required;
-	bool command_line_only;             /* no key of the config file */
-	const char *argument;               /* the name of the value in the help: "URL" */
-	const struct semel_choice *choices; /* CHOICE */
-	int64_t min, max;                   /* NUMBER, DURATION; max 0: no upper bound */
-	bool unit_needed;                   /* DURATION: a number without a unit is refused */
-	const char *default_value;          /* as it would be written; NULL: none */
-	bool (*is_valid)(
-		const char *value); /* TEXT, MULTI: is it of the right form? NULL: any is */
-	const char *expected;       /* what is_valid accepts: "TYPE:ID" */
-	const char *excludes;       /* options with the same word exclude each other */
-	const char *group;          /* heading in the help; NULL: "Options" */
-	const char *help;           /* a phrase without a full stop */
+	bool command_line_only;              /* no key of the config file */
+	const char *argument;                /* the name of the value in the help: "URL" */
+	const struct semel_choice *choices;  /* CHOICE */
+	int64_t min, max;                    /* NUMBER, DURATION; max 0: no upper bound */
+	bool unit_needed;                    /* DURATION: a number without a unit is refused */
+	const char *default_value;           /* as a user would write it; NULL: none */
+	bool (*is_valid)(const char *value); /* TEXT, MULTI: is the value valid? NULL: always */
+	const char *expected;                /* what is_valid accepts: "TYPE:ID" */
+	const char *excludes;                /* options with the same word exclude each other */
+	const char *group;                   /* heading in the help; NULL: "Options" */
+	const char *help;                    /* a phrase without a full stop */
 };
 
-/* Of every reading command. */
+/* An option of every command that prints a result. */
 #define SEMEL_OPTION_JSON                                                                          \
 	{                                                                                          \
 		.name = "json", .kind = SEMEL_OPTION_FLAG, .command_line_only = true,              \
@@ -59,24 +58,26 @@ struct semel_command;
  * outlive it. */
 struct semel_args;
 
-/* Parses argv by the tables. USAGE, with the wrong word and the nearest right one. Required options
- * are not checked yet (semel_args_check does that), so that --help works on any line. */
+/* Parses argv by the tables. USAGE: the error names the wrong word and the nearest valid one.
+ * Required options are not checked yet (semel_args_check does that), so that --help works on any
+ * line. */
 semel_status semel_args_parse(int argc, char **argv, const struct semel_command *const *commands,
 			      struct semel_args **args_out, semel_error *error);
-/* Required options, and how many positionals there must be. USAGE. */
+/* USAGE if the line lacks a command or a required option, has options that exclude each other, or
+ * has the wrong number of positionals. */
 semel_status semel_args_check(const struct semel_args *args, semel_error *error);
-/* A value from a weaker place (the config file): ignored where the command line has the option, or
- * one that excludes it. False: no memory. values must outlive args. */
+/* Sets an option from the config file. Ignored if the command line has this option, or one that
+ * excludes it. values must outlive args. False: no memory. */
 bool semel_args_fill(struct semel_args *args, const char *name, const char *const *values,
 		     size_t count);
 void semel_args_free(struct semel_args *args);
 
-/* NULL: the line names none. */
+/* NULL: the command line names no command. */
 const struct semel_command *semel_args_command(const struct semel_args *args);
 
-/* The rest asks by an option's name, which must stand in the command's table or be a global one. */
+/* name, in the functions below, is an option of the command's table or a global one. */
 
-/* By the command line or the config file; false when only the default holds. */
+/* Is it set, on the command line or in the config file? False if only the default applies. */
 bool semel_args_has(const struct semel_args *args, const char *name);
 /* The value or the default; NULL when there is neither. */
 const char *semel_args_text(const struct semel_args *args, const char *name);
@@ -86,19 +87,19 @@ int64_t semel_args_number(const struct semel_args *args, const char *name);
 int64_t semel_args_duration_ms(const struct semel_args *args, const char *name);
 /* The index of the value in the option's choices. */
 int semel_args_choice(const struct semel_args *args, const char *name);
-/* NULL-ended, also when empty. count_out may be NULL. */
+/* NULL-terminated, even if empty. count_out may be NULL. */
 const char *const *semel_args_list(const struct semel_args *args, const char *name,
 				   size_t *count_out);
 const char *const *semel_args_positionals(const struct semel_args *args, size_t *count_out);
 
-/* For the config file: one table per concept. */
+/* For the config file, which uses the same tables. */
 
-/* NULL when the list has none of that name. */
+/* NULL if no option of the list has this name. */
 const struct semel_option *semel_option_find(const struct semel_option *options, const char *name);
-/* Is this a value for the option? False: what_out says what is needed, for a person. */
+/* Is the value valid for the option? If not, what_out describes what is valid. */
 bool semel_option_accepts(const struct semel_option *option, const char *value, char *what_out,
 			  size_t what_size);
-/* By semel_poison; of relay and consume alike. */
+/* Indexed by semel_poison; used by relay and consume. */
 extern const struct semel_choice semel_poison_choices[];
 /* Options known on every command line. */
 extern const struct semel_option semel_global_options[];

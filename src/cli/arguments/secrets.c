@@ -16,7 +16,7 @@
 #define FAULT_SIZE 512
 #define GROUPS_MAX 256
 
-static bool were_on_command_line; /* written before any thread begins */
+static bool were_on_command_line; /* set before any thread starts */
 
 /* ---- the list of processes ------------------------------------------------------------------- */
 
@@ -26,7 +26,7 @@ static char *url_in(char *word)
 	return equals ? equals + 1 : word;
 }
 
-/* Replaces it by its redacted form, in place. */
+/* Replaces the URL by its redacted form, in place. */
 static void overwrite(char *url)
 {
 	char shown[SHOWN_SIZE];
@@ -58,8 +58,9 @@ char **semel_secrets_hide(int argc, char **argv)
 
 /* ---- core files ------------------------------------------------------------------------------ */
 
-/* A limit of 0 applies to files only, not to a program that receives the core. At 1 the kernel
- * makes neither. The hard limit stays, so that a handler may have its own core files. */
+/* With a limit of 0 the kernel writes no core file, but still pipes the core to a program if
+ * core_pattern names one. With a limit of 1 it does neither. The hard limit is unchanged, so that a
+ * handler can enable core files for itself. */
 void semel_secrets_disable_core(void)
 {
 	const char *wanted = getenv("SEMEL_CORE");
@@ -77,7 +78,7 @@ struct fault {
 	char remedy[FAULT_SIZE]; /* the command that repairs it */
 };
 
-/* Many a service reads a file of root's through its group. */
+/* A service often reads a file that belongs to root through the file's group. */
 static bool is_our_group(gid_t group)
 {
 	gid_t groups[GROUPS_MAX];
@@ -90,8 +91,8 @@ static bool is_our_group(gid_t group)
 	return false;
 }
 
-/* True, also where there is no such file: no user can read it but we, root, and those of a group
- * that we are in; and none but we and root can change it. */
+/* True if only root, our user and a group of ours can read the file, and only root and our user can
+ * change it; also true if there is no such file. */
 static bool is_safe(const char *path, struct fault *fault_out)
 {
 	struct stat file;
@@ -116,14 +117,14 @@ static bool is_safe(const char *path, struct fault *fault_out)
 		return true;
 	if (repair[2] == 'm' /* not chown */ && (file.st_mode & S_IRGRP) &&
 	    file.st_uid != geteuid() && is_our_group(file.st_gid))
-		snprintf(repair, sizeof repair, "chmod 640"); /* we read it through the group */
+		snprintf(repair, sizeof repair, "chmod 640"); /* its group is ours, and reads it */
 	snprintf(fault_out->text, sizeof fault_out->text, "%.300s %s", path, fault);
 	snprintf(fault_out->remedy, sizeof fault_out->remedy, "%s %.300s", repair, path);
 	return false;
 }
 
 struct inspection {
-	const struct semel_examination *examination; /* NULL: for the log */
+	const struct semel_examination *examination; /* NULL: faults are logged */
 	unsigned safe;
 };
 
@@ -143,7 +144,7 @@ static void inspect_file(struct inspection *inspection, const char *path)
 	}
 	char text[2 * FAULT_SIZE + 16];
 	snprintf(text, sizeof text, "%s (run: %s)", fault.text, fault.remedy);
-	semel_log(SEMEL_LOG_WARN, "a file with a secret is readable by other users",
+	semel_log(SEMEL_LOG_WARN, "a file with a secret is accessible to other users",
 		  &(struct semel_log_fields){ .error = text });
 }
 
@@ -178,7 +179,8 @@ static bool has_secret(const struct semel_config *config)
 	return has;
 }
 
-/* An option of the admin server, from the command line or the config file. */
+/* Inspects the file that an option of the admin server names, on the command line or in the config
+ * file. */
 static void inspect_option(struct inspection *inspection, const struct semel_invocation *invocation,
 			   const char *name)
 {
@@ -203,12 +205,12 @@ void semel_secrets_warn(const struct semel_invocation *invocation)
 {
 	struct inspection inspection = { 0 };
 	if (were_on_command_line)
-		semel_log(
-			SEMEL_LOG_WARN,
-			"a URL with a secret was given in the command line, where every user could "
-			"read it until now (use a file: SEMEL_STORE_FILE, SEMEL_BROKER_FILE or "
-			"--config)",
-			NULL);
+		semel_log(SEMEL_LOG_WARN,
+			  "a URL with a secret was given on the command line, where every local "
+			  "user could read it until Semel hid it (use a file: SEMEL_STORE_FILE, "
+			  "SEMEL_BROKER_FILE or "
+			  "--config)",
+			  NULL);
 	inspect_files(&inspection, invocation);
 }
 

@@ -7,13 +7,15 @@
 #include "cli/arguments/command.h"
 #include "diagnose/finding.h"
 
-/* First of all. URLs with secrets are overwritten where the list of processes has them; what is
- * given back has them, and lives as long as the process. On no memory it is argv as it was. */
+/* Call this before anything else. Overwrites URLs with secrets in argv, where the list of processes
+ * shows them. Returns a copy that still has them and lives as long as the process; if there is no
+ * memory, returns argv, unchanged. */
 char **semel_secrets_hide(int argc, char **argv);
-/* This process leaves no core file, nor do its children unless they ask for one; SEMEL_CORE=1: it
- * may, as before. */
+/* Disables core files for this process, and for its children unless they enable them. With
+ * SEMEL_CORE=1 it changes nothing. */
 void semel_secrets_disable_core(void);
-/* For long-running commands: logs a warning for each such file. */
+/* For long-running commands: logs a warning for each file with a secret that other users can
+ * access. */
 void semel_secrets_warn(const struct semel_invocation *invocation);
 void semel_secrets_examine(const struct semel_invocation *invocation,
 			   const struct semel_examination *examination);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One rule for both URLs: an option overrides the environment, the environment the config file, and
- * the config file the default. A file that the environment names keeps a password out of it. */
+ * the config file the default. The environment can name a file with the URL, which keeps a password
+ * out of the environment. */
 #include "cli/arguments/settings.h"
 
 #include "base/error.h"
@@ -73,15 +74,15 @@ static semel_status check_url(const struct setting *setting, const char *url, co
 	char shown[URL_SIZE];
 	if (!semel_url_redact(url, shown, sizeof shown))
 		return semel_error_set(error, status,
-				       "%s has no scheme (write for example %s:semel.db; what was "
-				       "given is not shown, since it may hold a password)",
+				       "%s has no scheme (write for example %s:semel.db; the value "
+				       "is not shown because it may contain a password)",
 				       from, setting->scheme);
 	return semel_error_set(error, status, "%s \"%s\" has no scheme (for a file write %s:%s)",
 			       from, shown, setting->scheme, shown);
 }
 
-/* In a handler the default may be another database than that of the consumer, which was not passed
- * on: no relay would publish what is written there. */
+/* In a handler the default could be a different database than the consumer's, which was not passed
+ * to it: no relay would publish what is written there. */
 static semel_status take_default(const struct semel_args *args, const struct setting *setting,
 				 char **url_out, semel_error *error)
 {

@@ -10,7 +10,8 @@ struct semel_settings {
 	char *store, *broker;
 };
 
-/* Reads environment and config file, and completes args from them. Free it also after a failure. */
+/* Reads the environment and the config file, and completes args from them. Free it also after a
+ * failure. */
 semel_status semel_settings_resolve(struct semel_args *args, struct semel_settings *settings_out,
 				    semel_error *error);
 void semel_settings_free(struct semel_settings *settings);

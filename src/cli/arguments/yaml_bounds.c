@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libyaml reads at most 1024 characters ahead to find out whether a scalar is a key, so a check of
- * each event stops it close behind the first one beyond a bound. */
+/* libyaml reads at most 1024 characters ahead to decide whether a scalar is a key, so checking each
+ * event stops it soon after the first one that exceeds a bound. */
 #include "cli/arguments/yaml_bounds.h"
 
 #include <yaml.h>

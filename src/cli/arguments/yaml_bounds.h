@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bounds of a YAML text, checked event by event before a tree is made of it: libyaml's time
- * grows with the square of the nesting and of the number of anchors. */
+/* The bounds of a YAML text, checked event by event before a tree is built: libyaml's time grows
+ * with the square of the nesting and of the number of anchors. */
 #ifndef SEMEL_CLI_ARGUMENTS_YAML_BOUNDS_H
 #define SEMEL_CLI_ARGUMENTS_YAML_BOUNDS_H
 
@@ -15,12 +15,13 @@
 #define SEMEL_YAML_VALUE_MAX   65536u /* bytes of one value */
 
 struct semel_yaml_problem {
-	const char *what; /* NULL: there is none; constant, or valid as long as the library is */
+	const char *what; /* NULL: no problem; otherwise a constant, ours or libyaml's */
 	int line;         /* from 1 */
-	bool is_bound;    /* it exceeds a bound, and may be YAML */
+	bool is_bound;    /* true: a bound is exceeded, the text may still be YAML */
 };
 
-/* The first place that is not YAML, or beyond a bound, in all documents of the text. */
+/* Finds the first place in the text, in any of its documents, that is not YAML or exceeds a
+ * bound. */
 struct semel_yaml_problem semel_yaml_check(struct semel_text text);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `semel bench`: the cost of Semel over the same work by hand, and if it grows with a backlog. */
+/* `semel bench`: measures the cost of Semel over the same work done by hand, and whether it grows
+ * with the backlog. */
 #include "cli/plays/bench/bench.h"
 #include "base/buffer.h"
 #include "base/error.h"
@@ -136,12 +137,11 @@ const struct semel_command semel_command_bench = {
 	.group = SEMEL_GROUP_PROVE,
 	.summary = "compare this build with bare sqlite3, as ratios",
 	.options = options,
-	.details =
-		"The bare side does the same durable work by hand: the same rows in the same "
-		"tables, WAL, synchronous=FULL, prepared statements, two commits for a batch of "
-		"500. It has one relay, one consumer and handles no failures, so it is a limit and "
-		"not an alternative.\n\n"
-		"--store and --broker are not used. Rates depend on the disk and on what else "
-		"runs; ratios hardly do.",
+	.details = "The bare side does the same durable work by hand: the same rows in the same "
+		   "tables, WAL, synchronous=FULL, prepared statements, two commits for a batch of "
+		   "500. It has one relay, one consumer and handles no failures, so it is an upper "
+		   "bound, not an alternative.\n\n"
+		   "--store and --broker are not used. Rates depend on the disk and on what else "
+		   "runs; ratios hardly do.",
 	.examples = examples,
 };

@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ALARM_MS 3000 /* interrupted calls are concluded; the alarm is for what hangs then */
+#define ALARM_MS 3000 /* beyond the grace period, to conclude interrupted calls */
 
 static semel_consumer_options read_options(const struct semel_invocation *invocation)
 {
@@ -115,7 +115,7 @@ static void stop(void *consumer)
 	semel_consumer_stop(consumer);
 }
 
-/* With --print stdout is for the events alone. */
+/* With --print, stdout has only the events. */
 static void report(const struct semel_invocation *invocation, const semel_consumer *consumer)
 {
 	FILE *file = semel_args_flag(invocation->args, "print") ? stderr : stdout;
@@ -224,14 +224,15 @@ const struct semel_command semel_command_consume = {
 		"database (--exec, --pipe, --http) receive the event's id as an idempotency key: a "
 		"crash between the call and its record repeats the call, with the same id, unless "
 		"--claim separate is chosen.\n\n"
-		"In --sql the event is :id :type :aggregate_type :aggregate_id :topic :payload "
+		"In --sql the fields of the event are :id :type :aggregate_type :aggregate_id "
+		":topic :payload "
 		":headers :time :attempt. A program of --exec has the payload on stdin and "
 		"SEMEL_EVENT_ID, SEMEL_EVENT_TYPE, SEMEL_AGGREGATE_TYPE, SEMEL_AGGREGATE_ID, "
 		"SEMEL_TOPIC, SEMEL_ATTEMPT and SEMEL_HEADERS in its environment; exit 0 is done, "
 		"65 is reject, anything else is retry.\n\n"
 		"On SIGTERM or SIGINT it stops fetching, finishes what is in flight, and exits 0; "
-		"a "
-		"second signal ends it at once. A subscription of the config file with the same "
+		"a second signal terminates it immediately. A subscription of the config file with "
+		"the same "
 		"scope provides the defaults of these options.",
 	.examples = examples,
 	.config_part = SEMEL_CONFIG_PART_SUBSCRIPTION,

@@ -8,9 +8,9 @@
 #include <semel/consumer.h>
 #include <semel/relay.h>
 
-/* relay.c. The error of both is in the invocation. */
+/* In relay.c. Both functions report errors in the invocation. */
 semel_status semel_delivery_relay(struct semel_invocation *invocation, semel_relay **relay_out);
-/* consume.c. With its handler and upcasters. */
+/* In consume.c. The consumer has its handler and its upcasters. */
 semel_status semel_delivery_consumer(struct semel_invocation *invocation,
 				     semel_consumer **consumer_out);
 

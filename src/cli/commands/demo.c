@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The URL of a server counts only on the command line: that of the environment or a config file may
- * be a production server. Files are created in the sandbox, whatever a URL says. */
+/* A server's URL is used only if it is on the command line: one from the environment or the config
+ * file may name a production server. Files are created in the sandbox, whatever a URL says. */
 static const char *server(const struct semel_args *args, const char *option, const char *scheme)
 {
 	const char *url = semel_args_text(args, option);
@@ -49,7 +49,7 @@ static const struct semel_option options[] = {
 };
 
 static const struct semel_example examples[] = {
-	{ "semel demo", "run it; a few seconds, nothing is left" },
+	{ "semel demo", "run it; a few seconds, nothing is left behind" },
 	{ "semel demo --keep", "keep the databases for inspection" },
 	{ "semel demo --store postgres://app@db/empty --broker amqp://mq/", "the same on servers" },
 	{ 0 },

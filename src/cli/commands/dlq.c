@@ -14,7 +14,8 @@
 
 #define REASON_SHOWN 100
 
-/* A text from outside as one line without control characters, for a terminal. max 0: all of it. */
+/* Appends a text from outside as one line without control characters, for a terminal. max 0: no
+ * limit. */
 static void append_plain(struct semel_buffer *buffer, const char *text, size_t max)
 {
 	size_t length = text ? strlen(text) : 0;
@@ -22,7 +23,7 @@ static void append_plain(struct semel_buffer *buffer, const char *text, size_t m
 	if (cut)
 		length = max;
 	while (cut && length > 0 && ((unsigned char)text[length] & 0xc0) == 0x80)
-		length--; /* not within a character */
+		length--; /* do not cut within a character */
 	for (size_t i = 0; i < length; i++) {
 		unsigned char c = (unsigned char)text[i];
 		semel_buffer_append(buffer, c < 0x20 || c == 0x7f ? " " : &text[i], 1);
@@ -38,7 +39,7 @@ struct listing {
 	struct semel_buffer buffer;
 	bool json;
 	uint64_t count;
-	semel_status printed; /* of a list, which is printed piece by piece */
+	semel_status printed; /* status of the output, which is printed piece by piece */
 	semel_error *error;
 };
 
@@ -269,8 +270,8 @@ static semel_status finish_results(struct results *results)
 	return results->failed > 0 ? results->first : SEMEL_OK;
 }
 
-/* Ids of the letters that are pending now. A replayed one may be pending again at once; it is not
- * replayed again. */
+/* Ids of the dead letters that are pending now. One that is replayed and becomes pending again at
+ * once is not replayed again. */
 struct id_list {
 	char **ids;
 	size_t count, capacity;
@@ -314,9 +315,8 @@ static semel_status list_pending(semel_store *store, const char *scope, struct i
 	return semel_error_set(error, SEMEL_INTERNAL, "no memory");
 }
 
-/* listed: they were pending; those that another operator has replayed or discarded since are
- * skipped.
- */
+/* listed: the ids were pending when they were listed; those that another operator has replayed or
+ * discarded since are skipped. */
 static void replay_ids(struct results *results, struct semel_dead_replayer *replayer,
 		       const char *const *ids, size_t count, bool listed)
 {
@@ -356,11 +356,13 @@ static semel_status run_replay(struct semel_invocation *invocation)
 	bool all = semel_args_flag(invocation->args, "all");
 	const char *scope = semel_args_text(invocation->args, "scope");
 	if (all == (count > 0))
-		return semel_error_set(error, SEMEL_USAGE,
-				       "dlq replay needs ids of dead letters, or --all");
+		return semel_error_set(
+			error, SEMEL_USAGE,
+			"dlq replay needs either dead letter ids or --all, not both");
 	if (scope && !all)
 		return semel_error_set(error, SEMEL_USAGE,
-				       "--scope is for --all (remove it, or the ids)");
+				       "--scope can be used only with --all (remove --scope, or "
+				       "replace the ids with --all)");
 
 	semel_store *store = NULL;
 	semel_status status = semel_store_open(invocation->store, &store, error);

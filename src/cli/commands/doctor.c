@@ -13,7 +13,7 @@
 
 struct report {
 	bool json;
-	/* By check, so that they come out in the table's order. */
+	/* Indexed by check, so that they are printed in the order of the table. */
 	struct semel_buffer texts[SEMEL_CHECK_COUNT];
 	uint32_t counts[SEMEL_CHECK_COUNT];
 	uint32_t problems, advice;
@@ -150,8 +150,7 @@ static const struct semel_option options[] = {
 	  .command_line_only = true,
 	  .argument = "URL",
 	  .help = "RabbitMQ's management plugin (default: port 15672, with TLS 15671, of the "
-		  "broker's "
-		  "host)" },
+		  "broker's host)" },
 	SEMEL_OPTION_JSON,
 	{ 0 },
 };
@@ -170,8 +169,8 @@ const struct semel_command semel_command_doctor = {
 	.options = options,
 	.details =
 		"Changes nothing. Each finding is fine, advice or a problem; a problem is "
-		"something "
-		"that does not work or can be lost, and makes the exit code 1, also when store or "
+		"something that does not work, or that can lose events, and makes the exit code 1, "
+		"also when store or "
 		"broker are unreachable. It checks: connections, versions, tables, permissions, "
 		"settings, clocks, open transactions, disks, the replication slot and its limit, "
 		"whether a relay publishes waiting events, retention, and for every subscription "

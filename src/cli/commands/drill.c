@@ -168,7 +168,7 @@ static semel_status remove_leftovers(struct semel_drill *drill)
 					    drill, drill->error);
 }
 
-/* What cannot be removed stays in its folder, so that the next drill finds it. */
+/* If the target cannot be cleared, its folder is kept, so that the next drill finds it. */
 static semel_status clear_target(struct semel_drill *drill)
 {
 	semel_error cause = { 0 };
@@ -248,7 +248,7 @@ static const struct semel_option options[] = {
 	{ .name = "list", .kind = SEMEL_OPTION_FLAG, .help = "list the rows, and exit" },
 	{ .name = "clean",
 	  .kind = SEMEL_OPTION_FLAG,
-	  .help = "only remove what an earlier drill could not" },
+	  .help = "only remove what earlier drills left behind" },
 	SEMEL_OPTION_JSON,
 	{ 0 },
 };

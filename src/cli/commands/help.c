@@ -119,7 +119,7 @@ static void write_completion(struct semel_buffer *buffer)
 
 /* ---- docs/commands.md ------------------------------------------------------------------------ */
 
-/* A bar ends a cell unless it is escaped. */
+/* A bar would end the cell, so it is escaped. */
 static void cell(struct semel_buffer *buffer, const char *text)
 {
 	for (; *text; text++)
@@ -220,7 +220,7 @@ static const char *hold_state(int state)
 					: semel_hold_state_name((enum semel_hold_state)state);
 }
 
-/* Names in a diagram have no blanks. */
+/* Names in a diagram must not contain blanks. */
 static void node(struct semel_buffer *buffer, const char *name)
 {
 	for (; *name; name++)

@@ -19,7 +19,9 @@ static semel_status run(struct semel_invocation *invocation)
 		return status;
 	char shown[512]; /* a URL may hold a password */
 	semel_url_redact(invocation->store, shown, sizeof(shown));
-	printf("%s the tables in %s\n", found == SEMEL_OK ? "up to date:" : "created", shown);
+	printf(found == SEMEL_OK ? "the tables in %s are up to date\n"
+				 : "created or upgraded the tables in %s\n",
+	       shown);
 	status = semel_adopt_apply(invocation);
 	if (status != SEMEL_OK)
 		return status;
@@ -44,8 +46,8 @@ const struct semel_command semel_command_init = {
 	.details =
 		"Safe to run twice, and from two processes at the same time. The tables begin "
 		"with semel_ and are beside the application's own. A file that does not exist is "
-		"created. With a section adopt in the config file, rows inserted into that table "
-		"become events from now on.",
+		"created. If the config file has an adopt section, rows inserted into the table "
+		"that it names become events from now on.",
 	.options = options,
 	.examples = examples,
 };

@@ -66,7 +66,8 @@ static semel_status run(struct semel_invocation *invocation)
 		.dry_run = semel_args_flag(invocation->args, "dry-run"),
 		.progress = show_progress,
 	};
-	/* Before anything is opened: a configuration error does not depend on a database. */
+	/* Checked before anything is opened: a configuration error does not depend on a
+	 * database. */
 	semel_status status = semel_retention_check(&plan.ages, error);
 	if (status != SEMEL_OK)
 		goto close_all;
@@ -99,7 +100,8 @@ static const struct semel_option options[] = {
 
 static const struct semel_example examples[] = {
 	{ "semel prune --dry-run", "count the rows that would be deleted" },
-	{ "semel --config shop.yaml prune", "by the retention of a config file, from cron" },
+	{ "semel --config shop.yaml prune",
+	  "apply the retention of a config file, for example from cron" },
 	{ 0 },
 };
 
@@ -112,9 +114,9 @@ const struct semel_command semel_command_prune = {
 	.details =
 		"The section retention of the config file sets how long rows are kept: outbox "
 		"(14d), inbox (30d), dead-letters (168h). Only published events, finished claims "
-		"and dead letters without parked events are deleted, in short transactions. The "
-		"log of a local broker is deleted by the age of the outbox, as far as every "
-		"subscription has processed it.\n\n"
+		"and dead letters without parked events are deleted, in short transactions. "
+		"Entries of a local broker's log are deleted after the outbox retention, once "
+		"every subscription has processed them.\n\n"
 		"An inbox retention shorter than that of the outbox is refused (exit 78): a replay "
 		"could be processed twice.",
 	.examples = examples,

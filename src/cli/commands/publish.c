@@ -67,7 +67,7 @@ static semel_status begin(struct publishing *publishing)
 	return SEMEL_OK;
 }
 
-/* Between its failpoints. On failure before the commit it has rolled back. */
+/* Commits, with a failpoint before and one after. On failure before the commit it rolls back. */
 static semel_status commit(struct publishing *publishing)
 {
 	semel_store *store = publishing->store;
@@ -85,7 +85,8 @@ static semel_status commit(struct publishing *publishing)
 
 /* ---- headers --------------------------------------------------------------------------------- */
 
-/* Inside an --exec handler the environment has the event that is being handled. */
+/* In an --exec handler the environment describes the event being handled; new events inherit its
+ * headers. */
 static struct semel_text inherited_headers(struct semel_arena *arena)
 {
 	const char *id = getenv("SEMEL_EVENT_ID");
@@ -98,9 +99,8 @@ static struct semel_text inherited_headers(struct semel_arena *arena)
 	return semel_event_flow_headers(&handled, arena);
 }
 
-/* The headers with those that flow on added where they are missing. given may be NULL; it is
- * returned as it is when it is not a JSON object, for the event's own check to complain about.
- * NULL: no memory. */
+/* Adds the inherited headers that given lacks. given may be NULL; if it is not a JSON object it is
+ * returned unchanged, and the check of the event reports it. NULL: no memory. */
 static const char *merge_headers(struct semel_text inherited, const char *given,
 				 struct semel_arena *arena)
 {
@@ -136,10 +136,11 @@ static semel_status read_headers(const struct publishing *publishing, struct sem
 		struct semel_text name =
 			semel_arena_text(arena, given[i], (size_t)(equals - given[i]));
 		if (!semel_text_is_utf8(semel_text_of(given[i])) || !semel_text_is_token(name))
-			return semel_error_set(error, SEMEL_INVALID,
-					       "--header %zu: the name must be a word of letters, "
-					       "digits and hyphens, the value UTF-8",
-					       i + 1);
+			return semel_error_set(
+				error, SEMEL_INVALID,
+				"--header %zu: the name may contain only letters, digits and "
+				"!#$%%&'*+-.^_`|~, and the value must be UTF-8",
+				i + 1);
 		headers = semel_json_with(headers, semel_text_string(name),
 					  semel_text_of(equals + 1), arena);
 		if (!headers.data)
@@ -151,7 +152,7 @@ static semel_status read_headers(const struct publishing *publishing, struct sem
 
 /* ---- one event ------------------------------------------------------------------------------- */
 
-/* Which values these options accept. */
+/* The functions below check the values of options. */
 static bool is_aggregate(const char *value)
 {
 	const char *colon = strchr(value, ':');
@@ -253,12 +254,12 @@ struct batch {
 	struct publishing *publishing;
 	struct semel_lines lines;
 	struct semel_arena *arena;
-	struct semel_buffer ids; /* of everything written, a line each */
+	struct semel_buffer ids; /* of all events written, one per line */
 	uint64_t total;
 	bool begun;
 	size_t count;
 	semel_event_input inputs[CHUNK_LINES];
-	uint64_t numbers[CHUNK_LINES]; /* of the lines */
+	uint64_t numbers[CHUNK_LINES]; /* line numbers of the inputs */
 	char chunk_ids[CHUNK_LINES][SEMEL_ID_SIZE];
 };
 
@@ -420,7 +421,7 @@ static semel_status run_batch(struct publishing *publishing)
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
-/* These options are of one event; in a batch each line has its own. */
+/* Options of a single event; in a batch each line has its own. */
 static const char *const of_one_event[] = { "type",  "aggregate",   "payload",
 					    "topic", "routing-key", "header",
 					    "id",    "time",        "content-type" };
@@ -487,7 +488,7 @@ static const struct semel_option options[] = {
 	{ .name = "sql",
 	  .kind = SEMEL_OPTION_MULTI,
 	  .argument = "STATEMENT",
-	  .help = "execute this business change before the event, in the same transaction" },
+	  .help = "SQL statement to execute before the event is written, in the same transaction" },
 	{ .name = "batch",
 	  .kind = SEMEL_OPTION_FLAG,
 	  .help = "read events as JSON lines from stdin, all in one transaction" },
@@ -552,7 +553,7 @@ const struct semel_command semel_command_publish = {
 		"A line of --batch is a JSON object with the members type, aggregateType, "
 		"aggregateId, payload, and optionally id, topic, routingKey, time, contentType, "
 		"headers. If a line is invalid, nothing is written, the exit code is 65, and the "
-		"message has the number of the line. The ids are printed in the order of the "
+		"message names the line. The ids are printed in the order of the "
 		"lines.\n\n"
 		"Inside a program that consume --exec runs, correlationId, causationId, tenantId, "
 		"sagaId and the trace are inherited from the event that is being handled, unless "

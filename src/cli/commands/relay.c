@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ALARM_MS 3000 /* confirmed events are marked; the alarm is for what hangs then */
+#define ALARM_MS 3000 /* beyond the grace period, to mark confirmed events */
 
 static semel_relay_options read_options(const struct semel_invocation *invocation)
 {
@@ -118,11 +118,11 @@ const struct semel_command semel_command_relay = {
 	.details =
 		"A row is marked as published only after the broker has confirmed that event. "
 		"Several relays may run at once: they divide the lanes by leases, and one takes "
-		"over when another dies. An outage of the broker costs no attempts: the relay "
+		"over when another dies. A broker outage does not count as an attempt: the relay "
 		"retries until it is over.\n\n"
 		"On SIGTERM or SIGINT it stops reading, finishes what is in flight, and exits 0; a "
-		"second signal ends it at once. The keys of the section relay of the config file "
-		"are these options.",
+		"second signal terminates it immediately. The section relay of the config file "
+		"accepts these options as keys.",
 	.examples = examples,
 	.config_part = SEMEL_CONFIG_PART_RELAY,
 };

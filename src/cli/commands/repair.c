@@ -18,7 +18,7 @@ struct listing {
 
 static void step_seen(const struct semel_repair_step *step, void *user)
 {
-	static const char *const results[] = { "would do", "done", "moved by itself",
+	static const char *const results[] = { "would do", "done", "no longer stuck",
 					       "not possible" };
 	static const char *const names[] = { "planned", "done", "needless", "impossible" };
 	struct listing *listing = user;
@@ -85,7 +85,7 @@ static semel_status run(struct semel_invocation *invocation)
 	if (status != SEMEL_OK || counts.impossible == 0)
 		goto close_stores;
 	status = semel_error_set(error, SEMEL_PROBLEM_FOUND,
-				 "%u could not be repaired (the reason is beside each)",
+				 "%u steps were not possible (each line shows the reason)",
 				 counts.impossible);
 
 close_stores:

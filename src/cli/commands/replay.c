@@ -210,7 +210,8 @@ static const struct semel_option options[] = {
 	  .argument = "N",
 	  .min = 1,
 	  .group = "Which events",
-	  .help = "select at most this many, the first ones" },
+	  .help = "select at most this many events, the first in outbox order (default: no "
+		  "limit)" },
 	{ .name = "scope",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .command_line_only = true,
@@ -231,7 +232,7 @@ static const struct semel_option options[] = {
 	  .argument = "N",
 	  .min = 1,
 	  .max = 10000000,
-	  .help = "send at most this many events per second" },
+	  .help = "send at most this many events per second (default: no limit)" },
 	{ .name = "dry-run",
 	  .kind = SEMEL_OPTION_FLAG,
 	  .command_line_only = true,
@@ -259,8 +260,8 @@ const struct semel_command semel_command_replay = {
 	.details =
 		"Sends events of the outbox that were published before, in their order. A "
 		"subscription that has processed an event skips it by its id, as long as the inbox "
-		"keeps the id. If older events are selected, nothing is sent (exit 65) unless "
-		"--force is given.\n\n"
+		"keeps the id. If a selected event is older than the inbox retention, nothing is "
+		"sent (exit 65) unless --force is given.\n\n"
 		"--reprocess makes the effects of one subscription happen again: its claims are "
 		"deleted, then the events are sent. Empty the tables that it has written first.",
 	.examples = examples,

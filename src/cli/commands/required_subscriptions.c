@@ -24,7 +24,7 @@ static const struct semel_setting *setting_of(const struct semel_section *sectio
 	return NULL;
 }
 
-/* The list is the caller's, the names are the config's. */
+/* The caller frees the list; the names belong to the config. */
 static const char **topics_of(const struct semel_section *section)
 {
 	const struct semel_setting *topic = setting_of(section, "topic");

@@ -11,12 +11,12 @@ struct semel_required_subscriptions {
 	size_t count;
 };
 
-/* Texts are the config's, which outlives it. Free it also after a failure. */
+/* The texts belong to the config, which must outlive the result. Free it also after a failure. */
 semel_status semel_required_subscriptions_read(const struct semel_config *config,
 					       struct semel_required_subscriptions *required_out,
 					       semel_error *error);
 void semel_required_subscriptions_free(struct semel_required_subscriptions *required);
-/* A subscription to declare or compare, and not to fetch from. */
+/* Options to declare or compare a subscription without fetching from it. */
 struct semel_subscribe_options semel_declaration_of(const char *scope, const char *const *topics);
 
 #endif

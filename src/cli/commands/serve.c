@@ -69,13 +69,14 @@ const struct semel_command semel_command_serve = {
 	.summary = "serve the admin API, the page, metrics and health over HTTP",
 	.options = semel_admin_rows,
 	.details =
-		"On an address beyond loopback a token and TLS are required. A token of the role "
-		"read may read; one of the role operate may also replay and discard. On SIGHUP the "
+		"On an address beyond loopback a token and TLS are required. A token with the role "
+		"read can only read; one with the role operate can also replay, discard, pause and "
+		"resume. On SIGHUP the "
 		"token file is read again; an invalid one changes nothing. The API is described at "
 		"/api/openapi.json, metrics are at /metrics, health at /livez and /readyz. Relays "
 		"and consumers run in other processes; while the store is unreachable, the server "
-		"reports that and keeps running. The keys of the section admin of the config file "
-		"are these options.",
+		"reports that and keeps running. The section admin of the config file accepts "
+		"these options as keys.",
 	.examples = examples,
 	.config_part = SEMEL_CONFIG_PART_ADMIN,
 };

@@ -12,7 +12,7 @@
 #define SEMEL_OPTION_CDC                                                                           \
 	{                                                                                          \
 		.name = "cdc", .kind = SEMEL_OPTION_FLAG, .command_line_only = true,               \
-		.help = "also create what relay --source cdc needs: a publication and a "          \
+		.help = "include what relay --source cdc needs: a publication and a "              \
 			"replication slot"                                                         \
 	}
 #define SEMEL_OPTION_SLOT                                                                          \
@@ -21,11 +21,11 @@
 		.default_value = "semel", .help = "name of the replication slot, with cdc"         \
 	}
 
-/* --cdc was given, or the config file has a relay with this source. */
+/* Was --cdc given, or does the config file have a relay with the source cdc? */
 bool semel_slot_is_configured(const struct semel_invocation *invocation);
-/* Does nothing without --cdc. Reports to output, unless that is NULL. */
+/* Does nothing without --cdc. Reports to output, which may be NULL. */
 semel_status semel_slot_create(struct semel_invocation *invocation, FILE *output);
-/* Reports what is missing if it is configured, and creates nothing. */
+/* If a slot is configured, reports what is missing; creates nothing. */
 semel_status semel_slot_check(struct semel_invocation *invocation, semel_difference_callback report,
 			      void *user);
 

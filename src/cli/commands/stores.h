@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The databases that a command reads: the producer's, and those in which subscriptions have their
- * inboxes. Mostly they are one. */
+ * inboxes. Usually they are the same database. */
 #ifndef SEMEL_CLI_COMMANDS_STORES_H
 #define SEMEL_CLI_COMMANDS_STORES_H
 
@@ -16,12 +16,12 @@ struct semel_stores {
 	size_t count;
 };
 
-/* --store and every --consumer-store. Close it also after a failure. */
+/* Opens --store and every --consumer-store. Close it also after a failure. */
 semel_status semel_stores_open(struct semel_invocation *invocation,
 			       struct semel_stores *stores_out);
 void semel_stores_close(struct semel_stores *stores);
 
-/* The time that an option gives; 0 when it is not given. USAGE when it is not a time. */
+/* The time that an option gives; 0 if it is not given. USAGE if its value is not a time. */
 semel_status semel_args_time_ms(const struct semel_args *args, const char *name,
 				int64_t *time_ms_out, semel_error *error);
 
@@ -29,7 +29,7 @@ semel_status semel_args_time_ms(const struct semel_args *args, const char *name,
 	{                                                                                          \
 		.name = "consumer-store", .kind = SEMEL_OPTION_MULTI, .command_line_only = true,   \
 		.argument = "URL",                                                                 \
-		.help = "another store, in which subscriptions have their inbox",                  \
+		.help = "additional store that contains inboxes of subscriptions",                 \
 	}
 
 #endif

@@ -14,7 +14,7 @@
 
 #define ARENA_BLOCK ((size_t)16 * 1024)
 
-/* The names of a JSON array of texts, as a person lists them. */
+/* Writes the texts of a JSON array as a list for a person. */
 static void names_text(struct semel_buffer *buffer, const char *json)
 {
 	for (; *json; json++)
@@ -112,7 +112,7 @@ free_arena:
 	return status;
 }
 
-/* Recorded in the audit log, as the admin server does. */
+/* Recorded in the audit log, as a change over HTTP is. */
 static semel_status set_paused(struct semel_invocation *invocation, bool paused)
 {
 	semel_error *error = &invocation->error;
@@ -184,7 +184,7 @@ static const struct semel_command command_resume = {
 	.positionals_min = 1,
 	.positionals_max = 1,
 	.options = no_options,
-	.summary = "resume subscription",
+	.summary = "resume a subscription",
 	.details = "Exit 65 if no subscription has the scope.",
 	.parent = &semel_command_subscriptions,
 };

@@ -41,8 +41,7 @@ static void report_finding(const struct semel_finding *finding, void *user)
 		return;
 	if (finding->severity == SEMEL_SEVERITY_ADVICE) {
 		topology->incomplete = true;
-		fprintf(stderr, "bindings not checked: they %s (%s)\n", finding->text,
-			finding->remedy);
+		fprintf(stderr, "%s (%s)\n", finding->text, finding->remedy);
 		return;
 	}
 	snprintf(text, sizeof(text), "%.500s (%.500s)", finding->text, finding->remedy);
@@ -104,7 +103,7 @@ static semel_status process_named(struct topology *topology, semel_error *error)
 	return process_subscription(topology, &options, error);
 }
 
-/* Without a subscription there may still be a slot to process. */
+/* Even without subscriptions there may be a slot to process. */
 static semel_status process_config(struct topology *topology,
 				   const struct semel_required_subscriptions *required,
 				   semel_error *error)
@@ -230,8 +229,8 @@ static const struct semel_command command_apply = {
 	.run = run_apply,
 	.summary = "create what is missing",
 	.options = options,
-	.details = "Repeatable. What exists but differs is never changed: that is an error, which "
-		   "names the difference.",
+	.details = "Safe to run again. Never changes what exists: a difference is reported as an "
+		   "error.",
 	.parent = &semel_command_topology,
 };
 

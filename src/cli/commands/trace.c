@@ -114,7 +114,8 @@ const struct semel_command semel_command_trace = {
 	.details =
 		"Prints when the event was committed, attempted and confirmed, which consumer "
 		"claimed it, whether it was retried, dead-lettered or replayed, and where it "
-		"waits, in the order of time; then a verdict for each subscription that receives "
+		"waits, in chronological order; then the state of the event at each subscription "
+		"that receives "
 		"the event: done, waiting and for what, a dead letter, parked behind which event, "
 		"stuck. Exit 65 if the event is not found.",
 	.examples = examples,

@@ -228,8 +228,8 @@ static void report_text(const struct semel_verify_report *report, struct semel_b
 		scopes_text(report, buffer);
 	else
 		semel_buffer_string(buffer, "no subscription found in these stores\n");
-	finding_text(buffer, "given up without a dead letter", SEMEL_TEXT("the outbox"),
-		     &report->unexplained);
+	finding_text(buffer, "given up by the relay, without a dead letter",
+		     SEMEL_TEXT("the outbox"), &report->unexplained);
 	for (size_t i = 0; i < report->scope_count; i++) {
 		const struct semel_verify_scope *scope = &report->scopes[i];
 		finding_text(buffer, "missing", scope->scope, &scope->missing);
@@ -356,15 +356,15 @@ const struct semel_command semel_command_verify = {
 	.summary = "check that every committed event is accounted for",
 	.options = options,
 	.details =
-		"Compares the outbox with each subscription: an event was processed, or is a dead "
-		"letter, or is parked behind one. Exit 1 when an event is missing, doubled, "
+		"Compares the outbox with each subscription: each event must be processed, be a "
+		"dead letter, or be parked behind one. Exit 1 when an event is missing, doubled, "
 		"orphaned (processed but never committed), stuck (it waits, and nothing will "
 		"ever process it) or still waiting, or was published to a topic that no "
 		"subscription reads. Each problem is printed with the command that repairs it. "
 		"Relays and consumers may run meanwhile; events in flight then count as "
 		"waiting. With --wait it checks again until the events that were committed at "
 		"its start have arrived. Where a broker does not report events in flight "
-		"(RabbitMQ's queues), the consumers do, in the store; an event is missing when "
-		"it was found nowhere for 10 s.",
+		"(RabbitMQ's queues), the consumers do, in the store; an event counts as missing "
+		"when it has not been found anywhere for 10 s.",
 	.examples = examples,
 };

@@ -66,7 +66,7 @@ void semel_sandbox_remove(const char *folder)
 
 /* ---- children's environment ------------------------------------------------------------------ */
 
-/* NAME=value, unless there is no value. */
+/* Adds NAME=value, unless value is NULL. */
 static void set(struct semel_sandbox *sandbox, const char *name, const char *value, char **list,
 		size_t *count)
 {
@@ -75,9 +75,9 @@ static void set(struct semel_sandbox *sandbox, const char *name, const char *val
 		list[(*count)++] = text;
 }
 
-/* Settings of Semel are not inherited: a child has all of them on its command line, except the
- * URLs, which may hold passwords. It logs errors only, since its output is read after it has ended,
- * and exports no spans. */
+/* A child does not inherit settings of Semel: it has all of them on its command line, except the
+ * URLs, which may hold passwords. It logs only errors, because its output is read after it has
+ * ended, and exports no spans. */
 static semel_status copy_environment(struct semel_sandbox *sandbox,
 				     const struct semel_sandbox_plan *plan, semel_error *error)
 {
@@ -185,7 +185,8 @@ static semel_status write_command(const struct semel_sandbox *sandbox, const cha
 	return command->failed ? semel_error_set(error, SEMEL_INTERNAL, "no memory") : SEMEL_OK;
 }
 
-/* The kernel has the peak while the process lives, so the last value before its end counts. */
+/* The kernel reports the peak only while the process lives, so the last value before its end is
+ * used. */
 static int64_t read_peak_kib(long pid)
 {
 	char name[64], line[256];

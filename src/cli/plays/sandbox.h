@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sandbox of `demo`, `drill` and `bench`: a temporary folder, and children of this very program
- * in it. Both are removed in the end, also after an interrupt. */
+/* The sandbox of `demo`, `drill` and `bench`: a temporary folder, and child processes of this
+ * program in it. Both are removed at the end, even after an interrupt. */
 #ifndef SEMEL_CLI_PLAYS_SANDBOX_H
 #define SEMEL_CLI_PLAYS_SANDBOX_H
 
@@ -21,7 +21,7 @@ struct semel_sandbox {
 };
 
 struct semel_sandbox_plan {
-	const char *parent;   /* where the folder is made; NULL: fallback */
+	const char *parent;   /* where the folder is created; NULL: fallback */
 	const char *fallback; /* used unless the environment has TMPDIR */
 	const char *name;     /* of the folder, which must not exist; NULL: semel-XXXXXX */
 	bool keep;            /* do not remove the folder */
@@ -29,14 +29,15 @@ struct semel_sandbox_plan {
 	const char *store, *broker;
 };
 
-/* Makes the folder under the parent. Close it also after a failure. */
+/* Creates the folder under the parent. Close it also after a failure. */
 semel_status semel_sandbox_open(struct semel_sandbox *sandbox,
 				const struct semel_sandbox_plan *plan, semel_error *error);
 /* Removes the folder with all that is in it, unless it is to be kept. */
 void semel_sandbox_close(struct semel_sandbox *sandbox);
 /* The same for a folder that another process left. */
 void semel_sandbox_remove(const char *folder);
-/* A file in the folder, behind a prefix such as "sqlite:". In the arena; NULL: no memory. */
+/* The path of a file in the folder, after a prefix such as "sqlite:". In the arena; NULL: no
+ * memory. */
 const char *semel_sandbox_path(struct semel_sandbox *sandbox, const char *prefix, const char *name);
 /* OK, or NOT_FINISHED after an interrupt. */
 semel_status semel_sandbox_check(const struct semel_sandbox *sandbox, semel_error *error);
@@ -48,8 +49,8 @@ struct semel_sandbox_exit {
 	char error_output[1024];  /* the end of its stderr */
 };
 
-/* Runs this program with these words (NULL-ended) in the folder until it ends, with the failpoint
- * set unless it is NULL. OK however the child ends. */
+/* Runs this program with these words (NULL-terminated) in the folder until it ends, with the
+ * failpoint set unless that is NULL. OK however the child ends. */
 semel_status semel_sandbox_run(struct semel_sandbox *sandbox, const char *const *words,
 			       const char *failpoint, struct semel_sandbox_exit *end_out,
 			       semel_error *error);

@@ -19,7 +19,7 @@ void semel_notify(const char *state)
 	if (length < 2 || length >= sizeof address.sun_path || (path[0] != '/' && path[0] != '@'))
 		return;
 	memcpy(address.sun_path, path, length);
-	if (path[0] == '@') /* a name outside the file system */
+	if (path[0] == '@') /* an abstract socket, outside the file system */
 		address.sun_path[0] = '\0';
 	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)

@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-/* "READY=1"; may be several lines. */
+/* Sends a state such as "READY=1"; it may have several lines. */
 void semel_notify(const char *state);
 /* Half the time after which the watchdog expects a keep-alive; 0: it expects none. */
 int64_t semel_notify_watchdog_ms(void);

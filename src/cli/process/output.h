@@ -8,9 +8,9 @@
 
 #include <semel/status.h>
 
-/* All of it, or nothing when there was no memory for it. Frees the buffer. error may be NULL. */
+/* Prints the whole buffer, or nothing if it ran out of memory. Frees it. error may be NULL. */
 semel_status semel_output_print(struct semel_buffer *buffer, semel_error *error);
-/* The same of a string that stays the caller's. */
+/* The same for a string, which still belongs to the caller. */
 semel_status semel_output_write(const char *string, semel_error *error);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The line has no newline, so that the next one is drawn over it; the log clears it before a line
- * of its own. */
+/* The line has no newline, so that the next one is drawn over it; the log clears it before it
+ * writes a line. */
 #include "cli/process/progress.h"
 
 #include "base/env.h"

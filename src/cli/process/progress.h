@@ -10,7 +10,7 @@
 
 /* Cheap to call often: draws ten times a second at most. what: "events read". */
 void semel_progress_show(const char *what, uint64_t count);
-/* With a known total: also a bar and the percentage. */
+/* The same with a known total: also draws a bar and the percentage. */
 void semel_progress_show_of(const char *what, uint64_t count, uint64_t total);
 /* For work without callbacks: shows the growth of a counter. second: a label of it, or NULL. */
 void semel_progress_follow(const char *what, enum semel_metric metric, const char *second);

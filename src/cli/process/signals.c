@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The handlers make only async-signal-safe calls. The grace period is an alarm, so that it ends
- * also when every thread hangs. */
+/* The handlers make only async-signal-safe calls. The grace period is an alarm, so it ends even if
+ * every thread hangs. */
 #include "cli/process/signals.h"
 
 #include "base/child.h"
@@ -24,7 +24,7 @@ static void write_stderr(const char *text)
 	(void)written; /* there is no other way to report it */
 }
 
-/* Programs of handlers are killed too: their events are redelivered, and must not run twice at the
+/* Handlers' programs are killed too: their events are redelivered, and must not run twice at the
  * same time. */
 _Noreturn static void exit_now(int code)
 {
@@ -67,7 +67,7 @@ static void on_hangup(int number)
 	if (event < 0) /* logs go to stderr and the environment cannot change: nothing to reload */
 		return;
 	ssize_t written = write(event, &one, sizeof one);
-	(void)written; /* an event that was not read yet is enough */
+	(void)written; /* if it fails, one is still unread, which is enough */
 }
 
 static void handle(int number, void (*handler)(int))

@@ -10,21 +10,21 @@
 
 #include <stdint.h>
 
-/* A long-running command starts. */
+/* Call this when a long-running command starts. */
 void semel_signals_expect(void);
-/* stop(target) is called inside the signal handler. Call semel_signals_forget before target goes.
- * When the grace period is over and the process is still there, it ends with 75. */
+/* stop(target) is called in the signal handler. Call semel_signals_forget before target is freed.
+ * If the process is still running when the grace period is over, it exits with 75. */
 void semel_signals_watch(void (*stop)(void *target), void *target, int64_t grace_ms);
 void semel_signals_forget(void);
 /* SIGHUP writes to this non-blocking eventfd from now on, until semel_signals_forget. */
 void semel_signals_watch_hangup(int event);
 
-/* Of every long-running command. */
+/* An option of every long-running command. */
 #define SEMEL_OPTION_GRACE                                                                         \
 	{                                                                                          \
 		.name = "grace", .kind = SEMEL_OPTION_DURATION, .argument = "DURATION",            \
 		.min = 1000, .max = 3600000, .default_value = "10s",                               \
-		.help = "after SIGTERM: time to finish what is in flight, then exit 75",           \
+		.help = "time to finish events in flight after SIGTERM; afterwards exit 75",       \
 	}
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The source that reads the database's change stream, and polls the same table where it cannot.
+/* The source that reads the database's change stream, and polls the same table when it cannot.
  *
- * - Rows come in the order of their commits. Exceptions (refused events, those behind them, and
- *   replayed dead letters) do not come through the stream: they are polled, and a row whose
+ * - Rows come in the order of their commits. Exceptions (refused events, events held behind them,
+ *   and replayed dead letters) do not come through the stream: they are polled, and a row whose
  *   aggregate has one is checked against the table before it is returned.
  * - After every start the stream repeats what was not confirmed, and brings what was polled in
  *   between. Each of these rows is checked, and left out if it is marked already.
@@ -39,8 +39,8 @@ static void stand_by(struct semel_cdc *cdc)
 	cdc->state = SEMEL_CDC_STANDBY;
 }
 
-/* Rows that came through the stream under an older lease are never marked: another relay has had
- * them since. So the stream starts again. */
+/* Rows that came through the stream under an older lease are never marked: another relay has owned
+ * the lanes since. So the stream starts again. */
 static bool has_lost_lanes(const struct semel_cdc *cdc)
 {
 	bool streamed = cdc->state == SEMEL_CDC_STREAMING || cdc->state == SEMEL_CDC_LEAVING;
@@ -59,8 +59,8 @@ static void begin_polling(struct semel_cdc *cdc)
 	cdc->drained_ms = 0;
 }
 
-/* The exceptions behind another one become due when that is marked, one after the other: they do
- * not wait for the next periodic probe. */
+/* An exception that is held behind another one becomes due when that one is marked. Such
+ * exceptions, one after another, do not wait for the next periodic probe. */
 static semel_status probe_followers(struct semel_cdc *cdc, semel_error *error)
 {
 	if (!cdc->due_again)

@@ -83,16 +83,16 @@ void semel_unmarked_drop_below(struct semel_unmarked *unmarked, int64_t low_seq)
 void semel_unmarked_move_to(struct semel_unmarked *unmarked, struct semel_mark_buffer *buffer);
 void semel_unmarked_free(struct semel_unmarked *unmarked);
 
-/* ---- slot_monitor.c: may the relay read the change stream, and what of its slot; pure ---------
+/* ---- slot_monitor.c: may the relay read the change stream, what happens to its slot; pure ------
  *
  * - The database's disk never fills because of us: a slot that retains more of the log than the
  *   budget is dropped, whatever waits. The rows are in the table.
- * - The stream is read only when it cannot have skipped a row. A slot that is further than we
- *   recorded, a database with another history, or a publication that is not the recorded one means
+ * - The stream is read only when it cannot have skipped a row. A slot ahead of the recorded
+ *   position, a database with another history, or a publication that is not the recorded one means
  *   polling first. A slot whose publication was changed is dropped: the server decodes the log with
  *   the publication as it was at that time, and may find none.
  * - A slot is created again only when polling has nearly caught up, so that it does not retain the
- *   log for an outage that still lasts.
+ *   log during an outage that has not ended.
  */
 enum semel_slot_action {
 	SEMEL_SLOT_STREAM,     /* read it */
@@ -158,7 +158,7 @@ struct semel_cdc {
 	uint64_t catch_up_to; /* up to this position rows may have been polled; 0: none */
 	int64_t catch_up_seq; /* with numbers up to this one */
 	uint32_t check_left;  /* this many more rows are checked: they may be marked already */
-	uint64_t check_to;    /* but none behind this position: what was committed later is new */
+	uint64_t check_to;    /* but none after this position: what was committed later is new */
 	int64_t polled_seq;   /* the highest number polled since the last stream; 0: none */
 
 	struct semel_mark_buffer gathered, sent;
@@ -170,7 +170,7 @@ struct semel_cdc {
 	int64_t flushed_ms, confirmed_ms, check_at_ms; /* steady */
 	bool starved;                                  /* nothing is read until marks are written */
 	bool exhausted; /* the stream has nothing more in this step */
-	bool due_again; /* exceptions were marked: those behind them may be due */
+	bool due_again; /* exceptions were marked: those held behind them may be due */
 
 	struct {
 		int64_t seq;       /* no row up to this number waits once the stream is … */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which aggregates may have exceptions, so that rows of the others need no check. It may
- * say yes too often, never no: two aggregates with one hash count as the same, and one whose
- * exceptions are gone stays until the table is read again, which is worth it when the set has
+/* Which aggregates may have exceptions, so that rows of the others need no check. It may say yes
+ * too often, never no: two aggregates with the same hash count as one, and an aggregate whose
+ * exceptions are gone stays until the table is read again, which is worth its cost when the set has
  * doubled. */
 #ifndef SEMEL_RELAY_CDC_EXCEPTION_SET_H
 #define SEMEL_RELAY_CDC_EXCEPTION_SET_H

@@ -20,14 +20,13 @@
 #define STARVED_MS       20
 #define RESEND_MS        10
 #define RESEND_MAX_MS    1000
-#define AT_ONCE          1    /* as resend_ms: a time in the past */
+#define AT_ONCE          1    /* value of resend_ms: a time in the past */
 #define IDLE_MS          5000 /* how often the position of an idle stream is recorded */
 #define LOW_MARK_MS      1000
 #define KEEPALIVE_MAX_MS 10000
 #define FLUSH_DIVISOR    4 /* a window divided by this is worth a statement */
 
-/* ---- a ring of open batches, by ticket --------------------------------------------------------
- */
+/* ---- a ring of open batches, by ticket ----------------------------------------------------- */
 
 static uint64_t entry_of(uint64_t ticket)
 {
@@ -79,15 +78,14 @@ void semel_feedback_pass(struct semel_feedback *feedback, uint64_t position)
 void semel_feedback_complete(struct semel_feedback *feedback, uint64_t ticket)
 {
 	if (ticket < feedback->first || ticket >= feedback->next)
-		return; /* of a stream that has ended since */
+		return; /* a ticket of a stream that has ended */
 	feedback->batches[entry_of(ticket)].complete = true;
 	while (feedback->first < feedback->next &&
 	       feedback->batches[entry_of(feedback->first)].complete)
 		reach(feedback, feedback->batches[entry_of(feedback->first++)].position);
 }
 
-/* ---- rows to mark -----------------------------------------------------------------------------
- */
+/* ---- rows to mark -------------------------------------------------------------------------- */
 
 bool semel_mark_buffer_open(struct semel_mark_buffer *buffer, uint32_t capacity)
 {

@@ -6,8 +6,8 @@
  * - The stream starts only when everything that was committed before its slot has been polled and
  *   marked, and nothing polled is in flight.
  * - A gap in the publication is noticed at the next inspection, and its rows were committed after
- *   the inspection before. A low mark moves only to what was complete at an inspection that found
- *   no problem: so polling, which begins at the low marks, finds all of them.
+ *   the previous one. A low mark moves only to what was complete at an inspection that found no
+ *   problem: so polling, which begins at the low marks, finds all of them.
  */
 #include "relay/cdc/cdc.h"
 
@@ -21,13 +21,12 @@
 #define SOON_MS           100
 #define AGAIN_MS          1000
 #define LATER_MS          5000
-#define READER_TIMEOUT_MS 5000 /* for another reader to end, before polling begins */
+#define READER_TIMEOUT_MS 5000 /* how long another reader may take to end before polling begins */
 #define DRAINED_MS        1000 /* added to the time between two inspections */
 
 #define EXPLAIN(decision, ...) snprintf((decision)->reason, sizeof((decision)->reason), __VA_ARGS__)
 
-/* ---- the rule ---------------------------------------------------------------------------------
- */
+/* ---- the rule ------------------------------------------------------------------------------ */
 
 static bool is_same_history(const struct semel_slot_state *state)
 {
@@ -101,8 +100,7 @@ void semel_slot_decide(const struct semel_slot_view *view, struct semel_slot_dec
 		decision_out->action = decide_found(state, decision_out);
 }
 
-/* ---- what its parts share ---------------------------------------------------------------------
- */
+/* ---- what its parts share ------------------------------------------------------------------ */
 
 static void record_retained(const struct semel_slot_state *state)
 {
@@ -168,7 +166,7 @@ semel_status semel_cdc_label(struct semel_source *source, char name_out[SEMEL_SO
 /* ---- starting the stream --------------------------------------------------------------------- */
 
 /* What was polled comes through the stream as well, up to the current end of the log. An earlier
- * stream may have ended before it got so far. */
+ * stream may have ended before it reached that position. */
 static void catch_up(struct semel_cdc *cdc, uint64_t position)
 {
 	if (cdc->polled_seq == 0)
@@ -187,7 +185,7 @@ static uint64_t complete_to(const struct semel_slot_state *state)
 								   : state->recorded_position;
 }
 
-/* Exceptions from now on are added when they are marked: they are in the table by then. */
+/* Exceptions that are already in the table; later ones are added when they are marked. */
 static semel_status load_exceptions(struct semel_cdc *cdc, semel_error *error)
 {
 	semel_exception_set_clear(&cdc->exceptions);
@@ -387,8 +385,9 @@ static semel_status inspect(struct semel_cdc *cdc, struct semel_slot_state *stat
 	return SEMEL_OK;
 }
 
-/* The log is retained from the moment the creation began, and an open transaction may block it for
- * hours. Of all problems of a slot only this one concerns a slot that is not finished. */
+/* The log is retained from the moment when the creation began, and an open transaction may block
+ * the creation for hours. Of all slot problems only this one concerns a slot that is not
+ * complete. */
 static semel_status continue_creating(struct semel_cdc *cdc, semel_error *error)
 {
 	struct semel_slot_state state;
@@ -400,8 +399,8 @@ static semel_status continue_creating(struct semel_cdc *cdc, semel_error *error)
 	if (!state.exists || state.retained <= cdc->options.budget)
 		return create_slot(cdc, error);
 	semel_log_detail(SEMEL_LOG_WARN,
-			 "cancelled the creation of the replication slot, which waits for an open "
-			 "transaction",
+			 "cancelled the creation of the replication slot, which was waiting for an "
+			 "open transaction",
 			 "%s: %s", cdc->slot, decision.reason);
 	return drop_slot(cdc, decision.reason, error);
 }

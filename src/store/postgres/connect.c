@@ -128,9 +128,9 @@ static bool is_swapped(PGconn *first, PGconn *second, int wait_ms)
 static semel_status refuse_pooler(semel_error *error)
 {
 	return semel_error_set(error, SEMEL_CONFIG,
-			       "the connection pooler gives every transaction another session, "
-			       "and semel needs one of its own (set pool_mode = session for this "
-			       "database in PgBouncer, or connect to PostgreSQL directly)");
+			       "the connection pooler uses transaction pooling, and semel needs "
+			       "session pooling (set pool_mode = session for this database in "
+			       "PgBouncer, or connect to PostgreSQL directly)");
 }
 
 /* ---- the connection -------------------------------------------------------------------------- */

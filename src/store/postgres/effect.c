@@ -5,7 +5,7 @@
  *   refused when it is read.
  * - What PostgreSQL says of the values (a constraint, a type) is about this event: reject. What it
  *   says of itself (gone, full, locked, deadlock) is an outage. Anything else may pass: retry. That
- *   is also for a statement that took too long, or one event could hold up the others for ever.
+ *   is also for a statement that took too long, or one event could hold up the others forever.
  * - Effects of a batch are sent without waiting for answers; the next statement reads them. Behind
  *   a savepoint each is answered at once.
  */

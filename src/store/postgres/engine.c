@@ -82,8 +82,7 @@ bool semel_pg_was_cancelled(const PGresult *result)
 static const char *advice_for(semel_status status, const char *state, const char *message)
 {
 	if (strcmp(state, "26000") == 0 || strcmp(state, "42P05") == 0)
-		return " (if a pooler is in between, let it pool sessions, not transactions, or "
-		       "connect "
+		return " (if the connection goes through a pooler, use session pooling, or connect "
 		       "to PostgreSQL directly)";
 	if (strcmp(state, "3F000") == 0)
 		return " (the search_path names no schema that is there: CREATE SCHEMA, or name "
@@ -132,7 +131,7 @@ semel_status semel_pg_error(PGconn *connection, const PGresult *result, const ch
 		   sizeof(message));
 	if (semel_libpq.status(connection) != CONNECTION_OK || state == NULL)
 		return semel_error_set(error, SEMEL_OUTAGE,
-				       "cannot %s: the connection to PostgreSQL is gone: %s", what,
+				       "cannot %s: the connection to PostgreSQL was lost: %s", what,
 				       message);
 	semel_status status = is_stale_plan(result, state) ? SEMEL_OUTAGE : status_of(state);
 	if (is_without_partition(state, message))

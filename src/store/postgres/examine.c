@@ -147,7 +147,7 @@ static const char wrong_rights[] =
 	"'"
 	" ORDER BY name), string_agg('REVOKE CREATE ON SCHEMA ' || place || ' FROM ' || name,"
 	" '; ' ORDER BY name) FROM who HAVING count(*) > 0"
-	" UNION ALL SELECT true, 'functions are not as init makes them: ' ||"
+	" UNION ALL SELECT true, 'functions differ from those that semel init creates: ' ||"
 	" string_agg(DISTINCT proname::text, ', '), 'find out who changed them; then, as the"
 	" owner of the tables: semel --store URL init' FROM ours WHERE NOT owned OR lost"
 	" OR hot = closed OR prosecdef <> mighty OR (prosecdef AND "
@@ -158,7 +158,7 @@ static const char wrong_rights[] =
 	" owner, ', '), 'check what they do; revoke TRIGGER on the tables from all roles' FROM "
 	"alien"
 	" HAVING count(*) > 0"
-	" UNION ALL SELECT false, 'every role of the database has rights on the tables: ' ||"
+	" UNION ALL SELECT false, 'PUBLIC has privileges on the tables: ' ||"
 	" string_agg(rights || ' on ' || name, ', ' ORDER BY name), string_agg('REVOKE ALL ON '"
 	" || place || '.' || name || ' FROM PUBLIC', '; ' ORDER BY name) FROM open"
 	" HAVING count(*) > 0";
@@ -218,9 +218,9 @@ static void examine_settings(const struct examiner *examiner)
 			"target_session_attrs=read-write in the URL find it");
 	if (semel_pg_bool(result, 0, COMMIT))
 		advise(examiner, SEMEL_CHECK_STORE_SETTINGS,
-		       "synchronous_commit is off: a crash takes the last commits, with their "
+		       "synchronous_commit is off: a crash loses the last commits, with their "
 		       "events",
-		       "set it to on for the roles whose changes must last");
+		       "set it to on for the roles whose commits must survive a crash");
 	else if (!unsafe && !closed)
 		fine(examiner, SEMEL_CHECK_STORE_SETTINGS, "commits are written to the disk");
 	semel_pg_clear(result);
@@ -275,7 +275,7 @@ static void examine_transactions(const struct examiner *examiner)
 		return;
 	for (int i = 0; i < semel_pg_rows(result); i++) {
 		bool writes = semel_pg_bool(result, i, 3);
-		snprintf(text, sizeof(text), "a transaction is open for %lld s%s: %.500s",
+		snprintf(text, sizeof(text), "a transaction has been open for %lld s%s: %.500s",
 			 (long long)semel_pg_int(result, i, 1),
 			 writes ? " and holds back the low mark of the outbox"
 				: " and blocks vacuum",
@@ -285,7 +285,8 @@ static void examine_transactions(const struct examiner *examiner)
 					 text, semel_pg_value(result, i, 2));
 	}
 	if (semel_pg_rows(result) == 0)
-		fine(examiner, SEMEL_CHECK_STORE_TRANSACTIONS, "no transaction is open for long");
+		fine(examiner, SEMEL_CHECK_STORE_TRANSACTIONS,
+		     "no transaction has been open for long");
 	semel_pg_clear(result);
 }
 
@@ -325,7 +326,8 @@ static void examine_disk(const struct examiner *examiner)
 		semel_examination_disk(examiner->examination, SEMEL_CHECK_STORE_DISK,
 				       semel_pg_value(result, 0, 0));
 	else if (result != NULL)
-		fine(examiner, SEMEL_CHECK_STORE_DISK, "cannot be checked from here");
+		fine(examiner, SEMEL_CHECK_STORE_DISK,
+		     "the server's disk cannot be checked from this machine");
 	semel_pg_clear(result);
 }
 

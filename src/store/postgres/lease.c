@@ -309,9 +309,10 @@ static semel_status update_lease(semel_store *store, const struct semel_pg_state
 	if (status != SEMEL_OK)
 		return status;
 	if (semel_pg_rows(result) == 0) {
-		status = semel_error_set(error, SEMEL_LEASE_LOST,
-					 "lane %d has another owner since epoch %lld",
-					 (int)lease->lane, (long long)lease->epoch);
+		status =
+			semel_error_set(error, SEMEL_LEASE_LOST,
+					"lane %d was taken over by another relay (our epoch: %lld)",
+					(int)lease->lane, (long long)lease->epoch);
 		goto clear_result;
 	}
 	read_lease(tx, result, 0, lease);

@@ -304,9 +304,10 @@ static semel_status mark_published(semel_store *store, struct semel_lease *lease
 	semel_status status = mark_runs(store, &marks, 1, error);
 	if (status != SEMEL_OK || !marks.lost)
 		return status;
-	return semel_error_set(error, SEMEL_LEASE_LOST,
-			       "lane %d has another owner since epoch %lld; nothing was marked",
-			       (int)lease->lane, (long long)lease->epoch);
+	return semel_error_set(
+		error, SEMEL_LEASE_LOST,
+		"lane %d was taken over by another relay (our epoch: %lld); nothing was marked",
+		(int)lease->lane, (long long)lease->epoch);
 }
 
 static void renewed(struct semel_lease *lease, const struct semel_mark_batch *batch)

@@ -166,7 +166,7 @@ semel_status semel_pg_stream_start(struct semel_changes *base, uint64_t position
 static semel_status ended(struct semel_pg_changes *changes, semel_error *error)
 {
 	PGconn *connection = changes->stream.connection;
-	char message[256] = "it is stopped";
+	char message[256] = "it was stopped";
 	if (connection != NULL)
 		wake_by(changes, 1);
 	PGresult *result = connection == NULL ? NULL : semel_libpq.getResult(connection);

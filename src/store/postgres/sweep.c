@@ -80,9 +80,10 @@ static semel_status lock_lease(semel_tx tx, const struct semel_lease *lease, sem
 	if (status != SEMEL_OK)
 		return status;
 	if (semel_pg_rows(result) == 0)
-		status = semel_error_set(error, SEMEL_LEASE_LOST,
-					 "lane %d has another owner since epoch %lld",
-					 (int)lease->lane, (long long)lease->epoch);
+		status =
+			semel_error_set(error, SEMEL_LEASE_LOST,
+					"lane %d was taken over by another relay (our epoch: %lld)",
+					(int)lease->lane, (long long)lease->epoch);
 	semel_pg_clear(result);
 	return status;
 }

@@ -111,8 +111,8 @@ struct semel_sql_engine {
 	 * all of them. */
 	semel_status (*finish)(struct semel_sql_rows *rows, semel_error *error);
 
-	/* Columns of the row, from 0. peek: lives until the next row, NUL-ended. Both with data
-	 * NULL for NULL. */
+	/* Columns of the row, from 0. peek: lives until the next row, NUL-terminated. Both with
+	 * data NULL for NULL. */
 	bool (*is_null)(const struct semel_sql_rows *rows, int column);
 	struct semel_text (*peek)(const struct semel_sql_rows *rows, int column);
 	struct semel_text (*text)(const struct semel_sql_rows *rows, int column,
@@ -171,7 +171,7 @@ uint64_t semel_sql_changes(const struct semel_sql_query *query);
 
 /* Of the row that next has found. */
 bool semel_sql_is_null(const struct semel_sql_query *query, int column);
-/* Lives until the next row, NUL-ended; data NULL: NULL. */
+/* Lives until the next row, NUL-terminated; data NULL: NULL. */
 struct semel_text semel_sql_peek(const struct semel_sql_query *query, int column);
 struct semel_text semel_sql_text(const struct semel_sql_query *query, int column,
 				 struct semel_arena *arena);

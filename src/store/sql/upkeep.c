@@ -489,5 +489,6 @@ semel_status semel_sql_trace(semel_store *store, const char *event_id, struct se
 	semel_status status = semel_sql_finish(&query);
 	if (status != SEMEL_OK || any)
 		return status;
-	return semel_error_set(error, SEMEL_NOT_FOUND, "no event %s in this store", event_id);
+	return semel_error_set(error, SEMEL_NOT_FOUND, "event %s not found in this store",
+			       event_id);
 }

@@ -89,8 +89,8 @@ static void read_lease(sqlite3_stmt *prepared, struct semel_lease *lease)
 static semel_status error_of_loss(const struct semel_lease *lease, semel_error *error)
 {
 	return semel_error_set(error, SEMEL_LEASE_LOST,
-			       "lane %d has another owner since epoch %lld", (int)lease->lane,
-			       (long long)lease->epoch);
+			       "lane %d was taken over by another relay (our epoch: %lld)",
+			       (int)lease->lane, (long long)lease->epoch);
 }
 
 semel_status semel_sqlite_lease_list(semel_store *store, struct semel_lease *leases_out,

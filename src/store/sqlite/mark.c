@@ -251,10 +251,11 @@ static semel_status pass_fence(semel_tx tx, const struct semel_lease *lease,
 	if (status != SEMEL_OK)
 		goto give_statement;
 	if (semel_sqlite_changes(tx) != 1)
-		status = semel_error_set(error, SEMEL_LEASE_LOST,
-					 "lane %d has another owner since epoch %lld; nothing was "
-					 "marked",
-					 (int)lease->lane, (long long)lease->epoch);
+		status = semel_error_set(
+			error, SEMEL_LEASE_LOST,
+			"lane %d was taken over by another relay (our epoch: %lld); nothing was "
+			"marked",
+			(int)lease->lane, (long long)lease->epoch);
 give_statement:
 	semel_sqlite_return_statement(tx, &check_fence, prepared);
 	return status;

@@ -69,7 +69,7 @@ static semel_status refuse_newer(int64_t version, const struct semel_url *url, s
 	if (version <= SEMEL_SQLITE_SCHEMA)
 		return SEMEL_OK;
 	return semel_error_set(error, SEMEL_SCHEMA_NEWER,
-			       "%s: the tables have version %lld, this program knows up to %d "
+			       "%s: the tables have version %lld, this semel supports up to %d "
 			       "(upgrade semel)",
 			       url->text, (long long)version, SEMEL_SQLITE_SCHEMA);
 }
@@ -173,12 +173,11 @@ static void examine_journal(sqlite3 *db, const struct semel_examination *examina
 		return;
 	if (wal == 1)
 		semel_examination_fine(examination, SEMEL_CHECK_STORE_SETTINGS,
-				       "the journal is a write-ahead log");
+				       "the journal mode is WAL");
 	else
 		semel_examination_report(
 			examination, SEMEL_CHECK_STORE_SETTINGS, SEMEL_SEVERITY_ADVICE,
-			"the journal is not a write-ahead log: readers and writers wait for each "
-			"other",
+			"the journal mode is not WAL: readers and writers block each other",
 			"PRAGMA journal_mode = WAL, once, unless the application needs it so");
 }
 

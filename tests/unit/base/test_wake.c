@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What wakes a sleeper, and what does not. Long waits stand for "for ever": a test that reaches
+/* What wakes a sleeper, and what does not. Long waits stand for "forever": a test that reaches
  * one has failed. */
 #include "base/env.h"
 #include "base/wake.h"

@@ -323,7 +323,7 @@ static void an_interrupted_request_is_an_outage(void **state)
 	pthread_join(thread, NULL);
 	assert_false(fixture->outcome.timed_out);
 	assert_true(fixture->outcome.interrupted);
-	assert_says(&fixture->outcome, "the consumer stops");
+	assert_says(&fixture->outcome, "the consumer is stopping");
 }
 
 static void a_proxy_of_the_environment_is_not_used(void **state)

@@ -322,11 +322,12 @@ static void a_bad_answer_is_a_retry_with_another_program(void **state)
 		const char *command, *says;
 	} cases[] = {
 		{ "while read x; do echo $$ nonsense; done", "not a line of JSON" },
-		{ "while read x; do echo '{\"verdict\":\"done\"}'; done", "instead of this event" },
-		{ "while read x; do echo '{\"id\":\"1\",\"verdict\":\"done\"}'; done", "\"1\"" },
+		{ "while read x; do echo '{\"verdict\":\"done\"}'; done", "has no id" },
+		{ "while read x; do echo '{\"id\":\"1\",\"verdict\":\"done\"}'; done",
+		  "has the id \"1\"" },
 		{ "while read x; do " ANSWER("perhaps") "; done", "no verdict" },
-		{ "while read x; do echo '[]'; done", "instead of this event" },
-		{ "while :; do printf xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done", "longer" },
+		{ "while read x; do echo '[]'; done", "has no id" },
+		{ "while :; do printf xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done", "too long" },
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		struct semel_outcome outcome = run_program(cases[i].command);

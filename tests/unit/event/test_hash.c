@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The hash is part of the file format: its values are pinned here for ever. */
+/* The hash is part of the file format: its values are pinned here forever. */
 #include "event/hash.h"
 
 #include <setjmp.h>

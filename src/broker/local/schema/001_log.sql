@@ -2,10 +2,10 @@
 -- The local broker's own file, version 1.
 --
 -- A log entry's position packs topic number (13 bits), partition (6 bits) and offset (44 bits), so a
--- partition of a topic is one range of the table's key, and reading on from a cursor is a scan of it.
--- Offsets grow over the whole broker. The event's columns may be NULL: what breaks the contract is
--- carried, and the consumer says so. To write an entry by hand, take semel_offset.next, add one to it,
--- and insert at (number << 50) | (partition << 44) | offset.
+-- partition of a topic is one range of the table's key, and reading from a cursor is a scan of that
+-- range. Offsets grow over the whole broker. The event's columns may be NULL: an event that breaks the
+-- contract is stored as well, and the consumer reports it. To write an entry by hand, take
+-- semel_offset.next, add one to it, and insert at (number << 50) | (partition << 44) | offset.
 
 CREATE TABLE semel_offset (
 	one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -55,8 +55,8 @@ CREATE TABLE semel_subscription (
 );
 
 -- One partition of one subscription: everything at or below cursor is settled. owner and epoch are the
--- fence; whether the owner lives is in semel_member. Up to fetched_to (an offset) and
--- delayed_fetched_to (a due time) entries may have been handed out before.
+-- fence; semel_member shows whether the owner is alive. Entries up to fetched_to (an offset) and
+-- delayed_fetched_to (a due time) may have been delivered before.
 CREATE TABLE semel_share (
 	subscription INTEGER NOT NULL REFERENCES semel_subscription (number),
 	partition INTEGER NOT NULL,
@@ -69,7 +69,7 @@ CREATE TABLE semel_share (
 	PRIMARY KEY (subscription, partition)
 ) WITHOUT ROWID;
 
--- The consumers at work on a subscription, in the order in which they came.
+-- The consumers at work on a subscription, in the order in which they joined.
 CREATE TABLE semel_member (
 	joined INTEGER PRIMARY KEY,
 	subscription INTEGER NOT NULL REFERENCES semel_subscription (number),

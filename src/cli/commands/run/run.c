@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #define SERVICES_MAX 256
-#define CONCLUDE_MS  4000 /* beyond the grace period: for what a service has interrupted */
+#define CONCLUDE_MS  4000 /* beyond the grace period, to conclude interrupted calls */
 #define IDLE_MS      (INT64_C(3600) * 1000)
 #define SAMPLE_WIDTH 78
 #define WAIT_MS      100 /* for a service to end, between two checks for a signal */
@@ -34,7 +34,7 @@ struct supervisor {
 	int hangup;                /* an eventfd that SIGHUP writes to */
 	int64_t watchdog_ms;       /* how often systemd expects a keep-alive; 0: never */
 	int64_t fed_ms;            /* when the last one was sent */
-	pthread_mutex_t mutex;     /* of the list below, which the admin server reads too */
+	pthread_mutex_t mutex;     /* protects the list below, which the admin server reads too */
 	struct semel_service *services[SERVICES_MAX];
 	size_t count;
 };
@@ -75,7 +75,7 @@ static bool has_handler(const struct semel_section *subscription)
 	return false;
 }
 
-/* On a command line more options could follow; here the section must be complete. */
+/* The section must be complete: unlike on a command line, no more options can follow. */
 static semel_status check_subscriptions(const struct semel_config *config, semel_error *error)
 {
 	for (size_t i = 0; i < config->subscription_count; i++) {
@@ -95,7 +95,7 @@ static semel_status check_subscriptions(const struct semel_config *config, semel
 	return SEMEL_OK;
 }
 
-/* In the order in which they start. */
+/* The plans are in the order in which the services start. */
 static size_t plans_of(const struct supervisor *supervisor, const struct semel_config *config,
 		       struct service_plan *plans_out)
 {
@@ -155,8 +155,8 @@ static void stop_all(struct supervisor *supervisor)
 		semel_service_stop(supervisor->services[i]);
 }
 
-/* All of them were asked to stop before, so this takes as long as the slowest. A SIGTERM that
- * arrives meanwhile stops the others too. */
+/* All these services were asked to stop before, so this takes as long as the slowest one. A SIGTERM
+ * that arrives meanwhile stops the other services too. */
 static void await_stopping(struct supervisor *supervisor)
 {
 	for (size_t i = supervisor->count; i-- > 0;) {
@@ -173,7 +173,8 @@ static void await_stopping(struct supervisor *supervisor)
 	}
 }
 
-/* An error in a service's settings is an error of the file: names it, and the service. */
+/* An error in a service's settings is an error in the file: prefixes it with the file and the
+ * service. */
 static semel_status name_config_file(const struct supervisor *supervisor,
 				     const struct service_plan *service_plan, semel_status status,
 				     semel_error *error)
@@ -315,7 +316,7 @@ static semel_status start_services(struct supervisor *supervisor, const struct s
 	size_t count = plans_of(supervisor, config, plans);
 	if (count == 0 && !config->has_admin)
 		return semel_error_set(error, SEMEL_CONFIG,
-				       "%s names nothing to run (add relay, subscriptions, admin "
+				       "%s defines no service (add relay, subscriptions, admin "
 				       "or retention)",
 				       config->path);
 	for (size_t i = 0; i < count; i++) {
@@ -427,7 +428,7 @@ static semel_status run_services(struct semel_invocation *invocation)
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
-/* A sentence, wrapped after "# ". */
+/* Writes a sentence as comment lines, wrapped after "# ". */
 static void write_comment(struct semel_buffer *text, const char *indent, const char *sentence)
 {
 	size_t used = 0;
@@ -463,7 +464,7 @@ static void write_choices(struct semel_buffer *text, const char *indent,
 		semel_buffer_printf(text, "%s#   %s: %s\n", indent, choice->name, choice->meaning);
 }
 
-/* Commented out, with the default as the value. */
+/* Writes the keys commented out, with their defaults as values. */
 static void write_keys(struct semel_buffer *text, const char *indent,
 		       const struct semel_option *options)
 {
@@ -479,8 +480,8 @@ static void write_keys(struct semel_buffer *text, const char *indent,
 	}
 }
 
-/* A config file with every key and no other, explained and commented out: written from the tables
- * by which config files are parsed. */
+/* Writes a config file with every key, explained and commented out. It is generated from the tables
+ * by which config files are parsed, so it has no other key. */
 static void write_sample(struct semel_buffer *text)
 {
 	semel_buffer_string(text,
@@ -547,8 +548,8 @@ const struct semel_command semel_command_run = {
 		"growing delays, and /readyz reports the reason; the others continue. Invalid "
 		"settings end the program before any service starts.\n\n"
 		"On SIGHUP the file is read again: services whose settings changed are restarted, "
-		"new ones started, others stopped; an invalid file changes nothing. Of the section "
-		"admin only the token file is read again. On SIGTERM or SIGINT all services finish "
+		"new ones started, others stopped; an invalid file changes nothing. In the section "
+		"admin, only the token file is reloaded. On SIGTERM or SIGINT all services finish "
 		"what is in flight. Under systemd it reports readiness and sends the watchdog's "
 		"keep-alive.",
 	.examples = examples,

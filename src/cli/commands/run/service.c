@@ -19,7 +19,7 @@
 #include <string.h>
 #include <time.h>
 
-#define FAILURES_RESET_MS 60000 /* after running this long, a failure is the first one again */
+#define FAILURES_RESET_MS 60000 /* after a run this long, failures are counted from zero again */
 #define PRUNE_EVERY_MS    (INT64_C(3600) * 1000)
 
 /* The commands that run as services. */
@@ -34,7 +34,7 @@ struct kind {
 struct semel_service {
 	char *name;
 	const struct kind *kind;
-	char *words[SEMEL_SERVICE_WORDS_MAX + 2]; /* with the program's name first; NULL-ended */
+	char *words[SEMEL_SERVICE_WORDS_MAX + 2]; /* program name first; NULL-terminated */
 	struct semel_args *args;
 	struct semel_settings settings;
 	struct semel_invocation invocation;
@@ -43,7 +43,7 @@ struct semel_service {
 	pthread_t thread;
 	bool runs;
 	uint32_t failures;     /* consecutive */
-	pthread_mutex_t mutex; /* of the members below */
+	pthread_mutex_t mutex; /* protects the members below */
 	pthread_cond_t ended_condition;
 	void *handle;
 	bool stopping, ended;
@@ -209,7 +209,7 @@ static const struct kind kinds[] = {
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-/* False: a stop was requested while it was being opened. */
+/* False: a stop was requested while the service was being opened. */
 static bool publish_handle(struct semel_service *service, void *handle)
 {
 	pthread_mutex_lock(&service->mutex);
@@ -253,7 +253,7 @@ static void pause_before_next(struct semel_service *service, const semel_error *
 		semel_wake_sleep(service->wake, until_ms - semel_steady_ms(env));
 }
 
-/* *handle: the first one may be open already. */
+/* *handle is not NULL if the service is already open, at the first run. */
 static semel_status open_and_run(struct semel_service *service, void **handle, semel_error *error)
 {
 	if (!*handle) {
@@ -266,7 +266,7 @@ static semel_status open_and_run(struct semel_service *service, void **handle, s
 	return publish_handle(service, *handle) ? service->kind->run(*handle, error) : SEMEL_OK;
 }
 
-/* From opening to the end of the run, however it ends. */
+/* Opens the service, runs it until it ends for any reason, and closes it. */
 static semel_status run_once(struct semel_service *service, semel_error *error)
 {
 	const struct semel_env *env = semel_env_system();
@@ -374,7 +374,8 @@ static semel_status read_settings(struct semel_service *service, semel_error *er
 	return SEMEL_OK;
 }
 
-/* Outages pass, so the thread tries again. Anything else is an error of the settings. */
+/* An outage is not an error here, because the thread tries again. Any other failure is an error in
+ * the settings. */
 static semel_status open_now(struct semel_service *service, semel_error *error)
 {
 	semel_status status = service->kind->open(&service->invocation, &service->handle);

@@ -23,7 +23,7 @@ static json_int_t number_of(const json_t *object, const char *name)
 	return json_integer_value(json_object_get(object, name));
 }
 
-/* Without control characters, which could move the cursor. */
+/* Leaves out control characters, which could move the cursor. */
 static void put_plain(struct semel_buffer *text, const char *words)
 {
 	while (*words) {
@@ -35,7 +35,7 @@ static void put_plain(struct semel_buffer *text, const char *words)
 	}
 }
 
-/* A number in a column; "-" where it is not known. */
+/* Writes a number in a column; "-" if it is not known. */
 static void put_column(struct semel_buffer *text, const json_t *object, const char *name)
 {
 	if (json_is_integer(json_object_get(object, name)))
@@ -46,7 +46,7 @@ static void put_column(struct semel_buffer *text, const json_t *object, const ch
 
 /* ---- sections -------------------------------------------------------------------------------- */
 
-/* In the two largest units. */
+/* Writes an age in its two largest units. */
 static void put_age(struct semel_buffer *text, long long seconds)
 {
 	if (seconds >= 86400)
@@ -106,7 +106,7 @@ static double seconds_between(const json_t *before, const json_t *dashboard)
 	return (double)(to_ms - from_ms) / 1000;
 }
 
-/* How fast the lag grows (+) or shrinks (-). */
+/* Writes how fast the lag grows (+) or shrinks (-). */
 static void put_change(struct semel_buffer *text, const json_t *before, const json_t *one,
 		       double seconds)
 {
@@ -123,7 +123,7 @@ static void put_change(struct semel_buffer *text, const json_t *before, const js
 
 static const char *state_of(const json_t *one)
 {
-	static const char *const breakers[] = { "", "breaker half open", "breaker open" };
+	static const char *const breakers[] = { "", "breaker half-open", "breaker open" };
 	json_int_t breaker = number_of(one, "breaker");
 
 	if (json_is_true(json_object_get(one, "paused")))
@@ -133,7 +133,7 @@ static const char *state_of(const json_t *one)
 	return breaker > 0 && breaker < 3 ? breakers[breaker] : "";
 }
 
-/* Events wait for it, and it fetches nothing. */
+/* Do events wait for this subscription, which fetches nothing? */
 static bool is_stalled(const json_t *one)
 {
 	return text_of(one, "waitsFor")[0] &&

@@ -24,10 +24,10 @@
 /* ---- the terminal, by escape sequences that every terminal understands ----------------------- */
 
 static struct termios saved;
-static bool keys; /* the keyboard was switched too */
+static bool keys; /* the keyboard mode was changed too */
 
-/* Until leave_terminal it shows the alternate screen without a cursor, and keys are read without a
- * newline. False: stdout is not a terminal. */
+/* Until leave_terminal the terminal shows the alternate screen without a cursor, and keys are read
+ * without waiting for a newline. False: stdout is not a terminal. */
 static bool enter_terminal(void)
 {
 	struct termios ours;
@@ -70,7 +70,7 @@ static struct size size_of_terminal(void)
 	return (struct size){ .columns = size.ws_col, .rows = size.ws_row };
 }
 
-/* How many bytes of the line fit the width: continuation bytes take no column. */
+/* How many bytes of the line fit the width; continuation bytes take no column. */
 static size_t bytes_within(const char *line, size_t length, int columns)
 {
 	size_t at = 0;
@@ -86,7 +86,7 @@ static size_t bytes_within(const char *line, size_t length, int columns)
 	return at;
 }
 
-/* As many lines as fit, each cut to the width. */
+/* Shows as many lines as fit, each cut to the width. */
 static void show_lines(const char *lines, struct size size)
 {
 	fputs("\033[H", stdout);
@@ -126,7 +126,7 @@ static void note_size(int number)
 	ssize_t written = write(resized, &one, sizeof one);
 
 	(void)number;
-	(void)written; /* one that was not read yet is enough */
+	(void)written; /* if it fails, one is still unread, which is enough */
 }
 
 static void stop(void *wake)
@@ -134,7 +134,8 @@ static void stop(void *wake)
 	semel_wake_notify(wake);
 }
 
-/* Until the interval is over, or a key or a signal ends it. A new size is drawn at once. */
+/* Waits until the interval is over. False: q or a signal has ended it. A new size is drawn at
+ * once. */
 static bool wait_interval(struct semel_wake *wake, int64_t interval_ms, const char *lines)
 {
 	const struct semel_env *env = semel_env_system();
@@ -221,7 +222,8 @@ static semel_status show_once(struct semel_invocation *invocation,
 	return drawn ? SEMEL_OK : semel_error_set(&invocation->error, SEMEL_INTERNAL, "no memory");
 }
 
-/* Once, an unreachable store is an error; on a terminal it may come back. */
+/* When the numbers are shown once, an unreachable store is an error; on a terminal it may become
+ * reachable. */
 static semel_status check_store(struct semel_invocation *invocation, bool once)
 {
 	semel_store *store = NULL;

@@ -7,8 +7,8 @@
 
 #include <stdbool.h>
 
-/* Lines of text, each with its newline; pure. before: the previous dashboard, from which the change
- * is computed, or NULL. False: this is not a dashboard. */
+/* Draws the dashboard as lines of text, each with its newline; pure. before: the previous
+ * dashboard, from which changes are computed, or NULL. False: it is not a dashboard. */
 bool semel_top_draw(const char *before, const char *dashboard, struct semel_buffer *text);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Does a long backlog make an event more expensive? Of two stores one has a thousand waiting
- * events, the other many: the time for the next thousand at each, in turns, with another thousand
- * added to both before every turn; then the memory of the program while it processes all of them.
- */
+/* Does a long backlog make an event more expensive? One store has a thousand waiting events, the
+ * other one many. Measures the time for the next thousand events in each, in turns; before every
+ * turn another thousand are added to both. Then measures the memory of the program while it
+ * processes all of them. */
 #include "cli/plays/bench/bench.h"
 
 #include "base/error.h"
@@ -18,7 +18,7 @@
 #define MEMORY_GOAL  10 /* MB */
 #define GROWTH_GOAL  1.2
 #define SCOPE        "bench"
-#define WINDOW       1000 /* the relay's default, as the rest here */
+#define WINDOW       1000 /* the relay's default, like those below */
 #define WINDOW_BYTES ((uint64_t)16 * 1024 * 1024)
 #define CONFIRM_MS   30000
 #define LEASE_MS     5000
@@ -26,7 +26,7 @@
 /* ---- a stepped relay ------------------------------------------------------------------------- */
 
 /* A relay that stops after a number of events, to time a sample at the head of a long backlog. It
- * is the pipeline of the relay, without its sleep. */
+ * runs the relay's pipeline without the relay's sleep. */
 struct stepped_relay {
 	struct semel_bench *bench;
 	semel_store *store;
@@ -271,7 +271,8 @@ static semel_status compare_consumer_time(struct backlog *backlog)
 	status = open_both(backlog, open_consumer);
 	if (status != SEMEL_OK)
 		return status;
-	/* What the relay's rounds have left must not wait in the small one. */
+	/* What the relay's rounds have left is consumed first: the small backlog must stay
+	 * small. */
 	status =
 		semel_consumer_drain(backlog->small.consumer, TIMEOUT_MS, 0, backlog->bench->error);
 	if (status != SEMEL_OK)

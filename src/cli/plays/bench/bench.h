@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `semel bench`: the library against the baseline of its engine, a program that does the same
- * durable work by hand (store/baseline.h), as ratios. Rates on a busy machine are doubtful; the two
- * sides take turns in short rounds, and the median of the rounds' ratios is reported. */
+ * durable work by hand (store/baseline.h), as ratios. Absolute rates are unreliable on a busy
+ * machine, so the two sides take turns in short rounds, and the median of the rounds' ratios is
+ * reported. */
 #ifndef SEMEL_CLI_PLAYS_BENCH_BENCH_H
 #define SEMEL_CLI_PLAYS_BENCH_BENCH_H
 
 #include "cli/plays/sandbox.h"
 #include "store/baseline.h"
 
-#define SEMEL_BENCH_SMALL 1000 /* the small backlog, and the sample that is timed at both */
+#define SEMEL_BENCH_SMALL 1000 /* the small backlog, and the sample timed in both */
 
 enum semel_bench_goal {
 	SEMEL_BENCH_NO_GOAL,
-	SEMEL_BENCH_AT_LEAST, /* the ratio */
-	SEMEL_BENCH_AT_MOST,  /* the ratio, and its inverse: neither is more than this */
-	SEMEL_BENCH_BELOW     /* both values */
+	SEMEL_BENCH_AT_LEAST, /* the ratio is at least the goal */
+	SEMEL_BENCH_AT_MOST,  /* neither the ratio nor its inverse is above the goal */
+	SEMEL_BENCH_BELOW     /* both values are below the goal */
 };
 
 /* left and right: semel and the baseline in events per second, or the small and the big backlog. */
@@ -32,7 +33,7 @@ struct semel_bench {
 	uint32_t turns;        /* in a round */
 	uint64_t transactions; /* of one event, per round and side */
 	uint64_t events;       /* per turn and side, where they come in batches */
-	uint64_t backlog;      /* the big one */
+	uint64_t backlog;      /* size of the big one */
 	struct semel_bench_row rates[8], growth[8];
 	size_t rate_count, growth_count;
 	semel_error *error;
@@ -60,20 +61,20 @@ struct semel_bench_database {
 	struct semel_baseline *connection;
 	uint64_t next; /* number of the next event */
 };
-/* A file of this name in the sandbox. Close it also after a failure. */
+/* Opens a file of this name in the sandbox. Close it also after a failure. */
 semel_status semel_bench_open_database(struct semel_bench *bench, const char *name,
 				       struct semel_bench_database *database_out);
 void semel_bench_close_database(struct semel_bench *bench, struct semel_bench_database *database);
 /* Adds count events to the outbox, in one transaction. */
 semel_status semel_bench_fill(struct semel_bench *bench, struct semel_bench_database *database,
 			      uint64_t count);
-/* The texts of the event of this number. */
+/* Write the texts of the event with this number. */
 void semel_bench_aggregate_id(uint64_t number, char *text_out, size_t size);
 void semel_bench_payload(uint64_t number, char *text_out, size_t size);
 
 /* ---- the measurements ---- */
 semel_status semel_bench_publish(struct semel_bench *bench);
-/* Relay and consumer. */
+/* Measures the relay and the consumer. */
 semel_status semel_bench_deliver(struct semel_bench *bench);
 semel_status semel_bench_backlog(struct semel_bench *bench);
 

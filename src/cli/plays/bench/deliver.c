@@ -152,7 +152,7 @@ static semel_status measure(struct delivery *delivery)
 	semel_status status = compare_sides(delivery, "relay to the local broker", &relaying);
 	if (status != SEMEL_OK)
 		return status;
-	/* What these rounds have left in the logs must not be timed. */
+	/* What these rounds have left in the logs is consumed first, so that it is not timed. */
 	status = consume(delivery);
 	if (status != SEMEL_OK)
 		return status;

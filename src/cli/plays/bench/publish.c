@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #define PER_TRANSACTION_MANY 1000
-/* A commit waits for the disk, whose speed changes from moment to moment: so turns are short. */
+/* A commit waits for the disk, whose speed varies from moment to moment, so turns are short. */
 #define TRANSACTIONS_PER_TURN 10
 
 struct publishing {
@@ -21,7 +21,7 @@ struct event {
 	semel_event_input input;
 };
 
-/* The business row, and the event to write after it. */
+/* Writes the business row, and prepares the event to write after it. */
 static semel_status write_order(struct semel_bench *bench, struct semel_bench_database *database,
 				struct event *event)
 {

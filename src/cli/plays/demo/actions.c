@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the steps of the demo are made of: the screen, the shop's orders, the relay and the
- * subscriptions (each a process of this very program), and what is in the broker's log. */
+ * subscriptions (each a process of this program), and what is in the broker's log. */
 #include "cli/plays/demo/demo.h"
 
 #include "base/arena.h"
@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define KILLED        (128 + SIGKILL)
-#define CONSUME_BATCH "10" /* small, so that a kill comes in the middle */
+#define CONSUME_BATCH "10" /* small, so that a kill interrupts the work */
 #define WINDOW        "20"
 #define COUNT_SCOPE   "semel-demo-count"
 #define ARENA_BLOCK   ((size_t)64 * 1024)
@@ -40,7 +40,7 @@ bool semel_demo_has_colour(void)
 	return isatty(STDOUT_FILENO) && !(none && none[0]) && term && strcmp(term, "dumb") != 0;
 }
 
-/* One line, flushed: the next one may take a moment. */
+/* Prints one line and flushes it: the next one may take a moment. */
 SEMEL_PRINTF(4, 0)
 static void print_styled(const struct semel_demo *demo, enum semel_demo_style style,
 			 const char *before, const char *format, va_list list)

@@ -2,8 +2,8 @@
 /* `semel demo`: a shop, three services and a series of failures, in numbered steps.
  *
  * Every number on the screen is read from the databases, from the broker or from the output of the
- * children, which are this very program. Whatever does not add up is reported, and the demo exits
- * with 1.
+ * children, which are processes of this program. Every inconsistency is reported, and the demo then
+ * exits with 1.
  *
  * Its actions record their status in the demo: after the first failure each of them does nothing,
  * so a step is written as a plain sequence. */
@@ -22,10 +22,10 @@ struct semel_demo {
 	struct semel_shop shop;
 	const char *broker_file; /* its URL; NULL: the broker is a server, and is not inspected */
 	bool colour;
-	bool failed;         /* something did not add up */
+	bool failed;         /* an inconsistency was found */
 	int64_t crashes;     /* children that were killed */
 	int64_t duplicates;  /* deliveries that subscriptions skipped */
-	semel_status status; /* of the actions so far; not OK: the demo cannot go on */
+	semel_status status; /* of the actions so far; not OK: the demo cannot continue */
 	semel_error *error;
 };
 
@@ -39,42 +39,42 @@ enum semel_demo_style {
 };
 bool semel_demo_has_colour(void);
 void semel_demo_print_overview(const struct semel_demo *demo);
-/* A numbered step. */
+/* Prints the heading of a numbered step. */
 void semel_demo_step(const struct semel_demo *demo, int number, const char *what);
-/* A command to type. */
+/* Prints a command for the user to type. */
 void semel_demo_command(const struct semel_demo *demo, const char *format, ...) SEMEL_PRINTF(2, 3);
-/* Indented, in a style. */
+/* Prints an indented line in a style. */
 void semel_demo_print(const struct semel_demo *demo, enum semel_demo_style style,
 		      const char *format, ...) SEMEL_PRINTF(3, 4);
-/* Two columns: what was done, and what there is now. */
+/* Prints two columns: what was done, and what there is now. */
 void semel_demo_fact(const char *done, const char *format, ...) SEMEL_PRINTF(2, 3);
-/* Reports what does not add up, unless the condition holds. */
+/* Reports an inconsistency unless the condition holds. */
 void semel_demo_expect(struct semel_demo *demo, bool holds, const char *format, ...)
 	SEMEL_PRINTF(3, 4);
 
 /* Creates the tables of the shop and of Semel, and what the subscriptions need at the broker. */
 void semel_demo_open_shop(struct semel_demo *demo);
-/* Orders with their events, each in one transaction; the poisoned one among them. */
+/* Places orders with their events, each in one transaction; the poisoned one is among them. */
 void semel_demo_place_orders(struct semel_demo *demo);
-/* One more, rolled back. */
+/* Writes one more order and rolls it back. */
 void semel_demo_roll_back_order(struct semel_demo *demo);
 /* Adds the product of the poisoned order to fulfillment's stock. */
 void semel_demo_restock(struct semel_demo *demo);
-/* One number of the shop's database. */
+/* Reads one number from the shop's database. */
 int64_t semel_demo_query(struct semel_demo *demo, const char *sql);
 
 struct semel_demo_sent {
 	int64_t events;   /* messages in the broker's log */
 	int64_t distinct; /* events among them */
-	int64_t most;     /* of the event that was sent most often: how often */
+	int64_t most;     /* how often the most frequent one was sent */
 };
 struct semel_demo_sent semel_demo_count_sent(struct semel_demo *demo);
 
 struct semel_demo_crash {
 	const char *failpoint; /* where the subscription's process is killed */
-	const char *killed;    /* the same for the screen */
+	const char *killed;    /* the same, for the screen */
 };
-/* By SEMEL_SHOP_BILLING and so on. */
+/* Indexed by SEMEL_SHOP_BILLING and so on. */
 extern const struct semel_demo_crash semel_demo_crashes[SEMEL_SHOP_SUBSCRIPTIONS];
 
 /* Runs semel with these words, and returns its output. With a failpoint it must be killed there;

@@ -29,7 +29,7 @@ static void show_orders(struct semel_demo *demo, const char *done, const char *r
 			  "there should be %d orders with 2 events each", SEMEL_DEMO_ORDERS);
 }
 
-/* The same by the program, killed when all is written and nothing is committed. */
+/* Runs `semel publish`, which is killed when everything is written and nothing is committed. */
 static void kill_shop(struct semel_demo *demo)
 {
 	const char *const words[] = { "publish",
@@ -99,7 +99,7 @@ static void show_relay(struct semel_demo *demo, const char *done, bool finished)
 
 static void relay_is_killed(struct semel_demo *demo)
 {
-	semel_demo_step(demo, 2, "The relay sends them to the broker, and is killed on the way");
+	semel_demo_step(demo, 2, "The relay sends them to the broker, and is killed midway");
 	semel_demo_command(demo, "semel relay");
 	semel_demo_relay(demo, "relay.after-confirm:kill@50");
 	show_relay(demo, "killed between confirm and mark", false);
@@ -233,7 +233,7 @@ static void order_is_poisoned(struct semel_demo *demo)
 
 /* ---- 6: summary ------------------------------------------------------------------------------ */
 
-/* A table of the shop: how many rows, and how many of them are as they should be. */
+/* A table of the shop: how many rows it has, and how many of them are right. */
 struct ledger {
 	const char *name, *count, *right, *meaning;
 };

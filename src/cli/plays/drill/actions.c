@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define KILLED (128 + SIGKILL)
-#define BATCH  "4" /* small, so that a kill comes in the middle */
+#define BATCH  "4" /* small, so that a kill interrupts the work */
 #define WINDOW "5"
 
 void semel_drill_expect(struct semel_drill *drill, bool holds, const char *format, ...)
@@ -69,13 +69,13 @@ struct semel_text semel_drill_run_and_read(struct semel_drill *drill, const char
 
 void semel_drill_relay(struct semel_drill *drill, const char *failpoint)
 {
-	/* A short lease, so that the relay after a killed one need not wait long. */
+	/* The lease is short, so that the next relay does not wait long after a kill. */
 	static const char *const words[] = { "relay",   "--drain", "--window", WINDOW,
 					     "--lease", "1s",      NULL };
 	semel_drill_run(drill, words, failpoint);
 }
 
-/* before: a statement of the handler before the subscription's own; NULL: none. */
+/* before: a statement that the handler runs before the subscription's own; NULL: none. */
 static void consume(struct semel_drill *drill, int number, const char *before,
 		    const char *failpoint)
 {
@@ -132,7 +132,7 @@ void semel_drill_order_killed(struct semel_drill *drill, const char *failpoint)
 {
 	char aggregate[32], insert[128];
 	snprintf(aggregate, sizeof aggregate, "order:%s1", drill->prefix);
-	/* An id of ours: nothing in it to quote. */
+	/* The id is our own, so nothing in it has to be quoted. */
 	snprintf(insert, sizeof insert, "INSERT INTO orders VALUES ('%s1', 'tea', 11)",
 		 drill->prefix);
 	const char *const words[] = { "publish",
@@ -159,7 +159,7 @@ void semel_drill_add_product(struct semel_drill *drill, const char *product)
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
-/* value: of :id in the SQL. */
+/* value: what :id in the SQL stands for. */
 static void check_number(struct semel_drill *drill, const char *what, const char *sql,
 			 const char *value, int64_t expected)
 {
@@ -181,7 +181,7 @@ void semel_drill_count(struct semel_drill *drill, const char *what, const char *
 	check_number(drill, what, sql, pattern, expected);
 }
 
-/* Of each subscription: how many rows it has written, and how many of them are right. */
+/* For each subscription: queries how many rows it has written, and how many of them are right. */
 static const struct {
 	const char *what, *count, *right;
 } ledgers[SEMEL_SHOP_SUBSCRIPTIONS] = {

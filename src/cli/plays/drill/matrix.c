@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #define ORDERS   6
-#define FLAKY    2 /* each of their events is retried, which takes its time on a server */
+#define FLAKY    2 /* few: each of their events is retried, which takes a while on a server */
 #define POISONED 3
 
 /* ---- how each failpoint is tried ------------------------------------------------------------- */
@@ -66,8 +66,8 @@ static void consumer_dies_over_a_retry(struct semel_drill *drill, const struct s
 	semel_drill_check(drill, SEMEL_SHOP_AUDIT, FLAKY);
 }
 
-/* Orders of a product that fulfillment does not have are dead letters, with the payments parked
- * behind them; then it has the product. */
+/* Places orders for a product that fulfillment does not have: they become dead letters, with the
+ * payments parked behind them. Then adds the product. */
 static void poison(struct semel_drill *drill, const char *product)
 {
 	semel_drill_place_orders(drill, POISONED, product);
@@ -111,7 +111,7 @@ static void outbox_replay_dies(struct semel_drill *drill, const struct semel_dri
 	semel_drill_run(drill, words, row->failpoint);
 	semel_drill_run(drill, words, NULL);
 	semel_drill_consume(drill, SEMEL_SHOP_AUDIT, NULL);
-	/* The replayed events are those of the first rows, so all orders are checked. */
+	/* The replayed events belong to the first rows, so all orders are checked. */
 	semel_drill_count(drill, "orders of the drill that were processed twice",
 			  "SELECT count(*) FROM audit WHERE :id <> ''"
 			  " AND trail NOT IN ('placed', 'placed, paid')",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The report of a drill: a line for each row as soon as it was run; or one object in JSON. */
+/* The report of a drill: a line for each row as soon as it has run; or one object in JSON. */
 #include "base/buffer.h"
 #include "base/url.h"
 #include "cli/plays/drill/drill.h"
@@ -56,8 +56,7 @@ void semel_drill_leftover(const char *name, bool removed, void *user)
 	fprintf(drill->json ? stderr : stdout,
 		removed ? "%s was left by an earlier drill: removed\n"
 			: "%s was left by a drill with another broker: not removed (run semel "
-			  "drill "
-			  "--clean with that --broker)\n",
+			  "drill --clean with that --broker)\n",
 		name);
 }
 
@@ -79,7 +78,7 @@ static const char *heading_of(const char *kind)
 {
 	if (strcmp(kind, "crash") == 0)
 		return "Killed at";
-	return strcmp(kind, "what-if") == 0 ? "What if" : "And at the end";
+	return strcmp(kind, "what-if") == 0 ? "What if" : "Final check";
 }
 
 static void put_text(struct semel_drill *drill, const struct semel_drill_row *row, int64_t took_ms,
@@ -87,7 +86,7 @@ static void put_text(struct semel_drill *drill, const struct semel_drill_row *ro
 {
 	bool held = !drill->failure[0];
 	if (drill->kind != row->kind)
-		semel_buffer_printf(buffer, "\n%s%-*s  result      time  afterwards%s\n",
+		semel_buffer_printf(buffer, "\n%s%-*s  result      time  expected outcome%s\n",
 				    colour(drill, "\033[1m"), TITLE_WIDTH, heading_of(row->kind),
 				    colour(drill, "\033[0m"));
 	semel_buffer_printf(buffer, "%-*s  %s%-6s%s  %6.1f s  %s\n", TITLE_WIDTH, row->title,
@@ -128,8 +127,8 @@ void semel_drill_end(struct semel_drill *drill, bool complete)
 	else
 		semel_buffer_printf(
 			&buffer,
-			"\n%s%d of %d rows held%s: nothing lost, nothing processed twice, "
-			"nothing out of order. Everything that the drill created is removed.\n",
+			"\n%s%d of %d rows passed%s: nothing lost, nothing processed twice, "
+			"nothing out of order\n",
 			colour(drill, "\033[32m"), drill->rows, drill->rows,
 			colour(drill, "\033[0m"));
 	print(&buffer);

@@ -44,7 +44,8 @@ static void names_of(uint64_t id, struct semel_drill_names *names_out)
 			 names_out->name, semel_shop_subscriptions[i].scope);
 }
 
-/* Without the password. What a drill has left at another broker cannot be removed here. */
+/* The hash is of the URL without its password. It identifies the broker, because what a drill has
+ * left at another broker cannot be removed here. */
 static uint32_t hash_broker(const char *broker)
 {
 	char shown[512];
@@ -63,7 +64,7 @@ static const char *text_in_arena(struct semel_buffer *buffer, struct semel_arena
 	return text;
 }
 
-/* Without the alternate exchange: that one is the user's. */
+/* Removes the alternate exchange, which is the user's. */
 static const char *without_alternate(const struct semel_url *url, struct semel_arena *arena)
 {
 	static const char name[] = "alternate-exchange=";
@@ -137,8 +138,8 @@ static semel_status find_trials(struct semel_drill_target *target, const struct 
 	return SEMEL_OK;
 }
 
-/* The upper half of the id is random, and fits a PostgreSQL int that is not negative; the lower
- * half is a hash of the broker. */
+/* The upper half of the id is random, and fits a non-negative PostgreSQL int; the lower half is a
+ * hash of the broker. */
 static uint64_t choose_id(const struct semel_drill_target *target, const struct semel_url *broker)
 {
 	uint64_t chance = semel_random(semel_env_system()) >> 33;
@@ -270,9 +271,9 @@ void semel_drill_target_unlock(struct semel_drill_target *target)
 
 /* ---- what earlier drills have left ----------------------------------------------------------- */
 
-/* Folders and places in the database that have a drill's name and are not locked. Folders of other
- * users are left alone. What belongs to a drill with another broker stays for a drill with that
- * one. */
+/* Removes folders, and places in the database, that have a drill's name and are not locked. Folders
+ * of other users are left alone. What belongs to a drill with another broker is left for a drill
+ * with that broker. */
 struct cleanup {
 	struct semel_drill_target *target;
 	semel_drill_leftover_visitor visit;
@@ -301,7 +302,8 @@ static bool read_id(const char *name, uint64_t *id_out)
 	return true;
 }
 
-/* Any user can create a folder of this name in /tmp, and change it while it is being removed. */
+/* Any user can create a folder of this name in /tmp, and change it while it is being removed, so
+ * only folders that no other user can change are accepted. */
 static bool is_ours(const char *folder)
 {
 	struct stat found;
@@ -324,8 +326,8 @@ static int lock_leftover(const char *folder)
 	return -1;
 }
 
-/* The names at the broker follow from a folder with a store in it, otherwise from the place in the
- * database. */
+/* If the folder contains a store, the names at the broker follow from the folder, and are cleared
+ * here; otherwise they follow from the place in the database. */
 static semel_status remove_folder(const struct cleanup *cleanup, const char *parent, uint64_t id)
 {
 	struct semel_drill_names names;
@@ -373,7 +375,7 @@ static semel_status remove_left_trial(const struct cleanup *cleanup,
 	bool locked = false, removed = false;
 	names_of(id, &names);
 	semel_status status = trials->lock(session, id, &locked, cleanup->error);
-	if (status != SEMEL_OK || !locked) /* its drill is alive */
+	if (status != SEMEL_OK || !locked) /* its drill is still running */
 		return status;
 	status = clear_broker_of(cleanup, &names, &removed);
 	if (status != SEMEL_OK)
@@ -432,7 +434,8 @@ semel_status semel_drill_remove_leftovers(struct semel_drill_target *target, con
  * that signals to the drill's group do not reach it; it notices the end of the drill when the pipe
  * between them closes, and holds the lock of the folder until it is done. */
 
-/* A reader of the drill's output must not wait for ours, nor a signal to the drill stop us. */
+/* A reader of the drill's output must not wait for the watcher, and a signal to the drill must not
+ * stop it. */
 static void detach(void)
 {
 	static const int signals[] = { SIGINT, SIGTERM, SIGHUP };

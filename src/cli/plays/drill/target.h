@@ -20,7 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* All follow from the id. */
+/* All names are derived from the id. */
 struct semel_drill_names {
 	uint64_t id;    /* the upper half is random, the lower one a hash of the broker */
 	char name[32];  /* of the folder */
@@ -39,7 +39,7 @@ struct semel_drill_target {
 	int lock_fd;                              /* holds the lock of the folder; -1: not yet */
 };
 
-/* Chooses names, and URLs in the arena. CONFIG when no drill can run there. */
+/* Chooses the names, and the URLs, which are in the arena. CONFIG if no drill can run there. */
 semel_status semel_drill_target_choose(struct semel_drill_target *target, struct semel_arena *arena,
 				       semel_error *error);
 /* Locks the folder, which exists. */
@@ -52,7 +52,7 @@ semel_status semel_drill_target_clear(struct semel_drill_target *target, semel_e
 void semel_drill_target_unlock(struct semel_drill_target *target);
 
 /* Removes what earlier drills have left in the store and in the parent folder, and reports each of
- * them; removed false: its broker is another one. */
+ * them. removed false: it belongs to another broker. */
 typedef void (*semel_drill_leftover_visitor)(const char *name, bool removed, void *user);
 semel_status semel_drill_remove_leftovers(struct semel_drill_target *target, const char *parent,
 					  semel_drill_leftover_visitor visit, void *user,
@@ -66,7 +66,7 @@ struct semel_drill_watcher {
  * the first connection. */
 semel_status semel_drill_watcher_start(const struct semel_drill_target *target, const char *folder,
 				       struct semel_drill_watcher *watcher_out, semel_error *error);
-/* Ends it without clearing. */
+/* Ends the watcher without clearing. */
 void semel_drill_watcher_stop(struct semel_drill_watcher *watcher);
 
 #endif

@@ -32,7 +32,7 @@ static void shop_dies_after_commit(struct semel_drill *drill, const struct semel
 			  1);
 }
 
-/* The URL of a broker of the same kind at which nothing listens. */
+/* The URL of a broker of the same kind, at an address where nothing listens. */
 static const char *unreachable_broker(const struct semel_drill *drill)
 {
 	const char *url = drill->target.own_broker;
@@ -128,7 +128,7 @@ static void order_is_poisoned(struct semel_drill *drill, const struct semel_dril
 	semel_drill_check_all(drill, ORDERS + 1);
 }
 
-/* What the rows have left is delivered first; then nothing may be missing. */
+/* Delivers what the rows have left; then nothing may be missing. */
 static void books_are_right(struct semel_drill *drill, const struct semel_drill_row *row)
 {
 	static const char *const words[] = { "verify", NULL };
@@ -148,7 +148,7 @@ static const struct semel_drill_row rows[] = {
 		"no order, no event, no invoice", shop_dies_before_commit,
 		"publish.before-commit:kill@1"),
 	WHAT_IF("shop-dies-after-commit", "the shop dies after its commit?",
-		"the order is billed, reserved and audited all the same", shop_dies_after_commit,
+		"the order is still billed, reserved and audited", shop_dies_after_commit,
 		"publish.after-commit:kill@1"),
 	WHAT_IF("broker-is-away", "the broker is unreachable?",
 		"events wait, no attempt is counted; then each is processed once",

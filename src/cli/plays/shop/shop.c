@@ -15,8 +15,8 @@
 /* What differs between SQL dialects; everything else is the same text for each store. */
 struct dialect {
 	const char *scheme;            /* of the store's driver */
-	const char *functions;         /* what the statements below need besides; may be blank */
-	const char *failing_statement; /* a handler's: fails at the first attempt of an event */
+	const char *functions;         /* created for the statements below; may be blank */
+	const char *failing_statement; /* of a handler: fails at the first attempt of an event */
 };
 
 static const struct dialect dialects[] = {

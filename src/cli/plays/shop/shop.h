@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A shop to try things on: an application that writes its orders and their events in one
- * transaction, and three subscriptions that process these events. `demo` and `drill` use it.
+/* A sample shop: an application that writes its orders and their events in one transaction, and
+ * three subscriptions that process these events. `demo` and `drill` use it.
  *
  * It reaches its database through the store's seam only; what differs between SQL dialects is a row
  * in the table of shop.c. Nothing in the subscriptions' tables forbids a duplicate; only the inbox
@@ -31,10 +31,10 @@ struct semel_shop_order {
 	const char *id, *product;
 	int total;
 };
-/* The order and its two events (placed, paid), in one transaction. */
+/* Writes the order and its two events (placed, paid), in one transaction. */
 semel_status semel_shop_place_order(struct semel_shop *shop, const struct semel_shop_order *order,
 				    semel_error *error);
-/* The same, rolled back. */
+/* The same, but rolls it back. */
 semel_status semel_shop_roll_back_order(struct semel_shop *shop,
 					const struct semel_shop_order *order, semel_error *error);
 /* Adds the product to the stock, from which fulfillment reserves. */

@@ -86,11 +86,11 @@ BEGIN
 				THEN 'aggregate_id must not be longer than 1024 bytes'
 			WHEN pg_catalog.json_typeof(NEW.headers) OPERATOR(pg_catalog.<>) 'object'
 				THEN 'headers must be a JSON object'
-			WHEN NEW.status OPERATOR(pg_catalog.<>) 'NEW' THEN 'status of a new event is NEW'
+			WHEN NEW.status OPERATOR(pg_catalog.<>) 'NEW' THEN 'status of a new event must be NEW'
 			WHEN NEW.created_at OPERATOR(pg_catalog.<) '0001-01-01Z'
 				OR NEW.created_at OPERATOR(pg_catalog.>) '9999-12-31 23:59:59.999Z'
 				THEN 'created_at must lie in the years 1 to 9999'
-			ELSE 'payload must be given, or payload_bytes'
+			ELSE 'exactly one of payload and payload_bytes must be given'
 		END;
 		RAISE EXCEPTION '%', wrong USING ERRCODE = 'check_violation';
 	END IF;

@@ -138,8 +138,8 @@ static void bad_values_are_refused_where_they_stand(void **state)
 	assert_refused("relay:\n  poison: parkkey\n", 2, "did you mean park-key?");
 	assert_refused("retention:\n  inbox: soon\n", 2, "duration");
 	assert_refused("store: shop.db\n", 1, "sqlite:shop.db");
-	assert_refused("store: [a, b]\n", 1, "plain value");
-	assert_refused("relay: 5\n", 1, "keys with values");
+	assert_refused("store: [a, b]\n", 1, "single value");
+	assert_refused("relay: 5\n", 1, "expected a mapping");
 	assert_refused("subscriptions: { scope: a }\n", 1, "list");
 }
 
@@ -158,7 +158,7 @@ static void a_subscription_has_one_handler_and_a_scope_of_its_own(void **state)
 	assert_refused("subscriptions:\n"
 		       "- { scope: a, topics: t, exec: x }\n"
 		       "- { scope: a, topics: u, exec: x }\n",
-		       3, "another subscription");
+		       3, "duplicate scope");
 }
 
 static void a_key_given_twice_is_refused(void **state)
@@ -191,7 +191,7 @@ static void what_is_nested_too_deep_is_refused_where_that_begins(void **state)
 	free(text);
 	/* map, and 31 lists: what is wrong with it is reported, not how deep it is */
 	assert_refused("relay: [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]\n", 1,
-		       "keys with values");
+		       "expected a mapping");
 	assert_refused("relay: [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]\n",
 		       1, "deeper than 32 levels");
 }
@@ -213,9 +213,9 @@ static void assert_list_refused(const char *piece, size_t count, int line, const
 static void too_many_values_or_anchors_or_too_long_ones_are_refused(void **state)
 {
 	(void)state;
-	assert_list_refused("x", 19990, 2, "keys with values");
+	assert_list_refused("x", 19990, 2, "expected a mapping");
 	assert_list_refused("x", 20001, 19999, "more than 20000 values");
-	assert_list_refused("&a", 500, 2, "keys with values");
+	assert_list_refused("&a", 500, 2, "expected a mapping");
 	assert_list_refused("&a", 501, 502, "more than 500 anchors");
 	char *text = malloc(70000);
 	assert_non_null(text);

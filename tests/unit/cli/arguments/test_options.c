@@ -61,7 +61,7 @@ static struct semel_args *args;
 
 #define WORDS_MAX 16
 
-/* words: NULL-ended, without the program's name. */
+/* words: NULL-terminated, without the program's name. */
 static semel_status parse(const char *const *words)
 {
 	static char copies[WORDS_MAX][64];
