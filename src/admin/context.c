@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/time.h"
+#include "store/changes.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -12,9 +13,9 @@ void semel_admin_defaults(struct semel_admin_options *options)
 	if (options->ready_stall_ms == 0)
 		options->ready_stall_ms = 60000;
 	if (options->slot_budget == 0)
-		options->slot_budget = UINT64_C(4) << 30;
+		options->slot_budget = SEMEL_SLOT_BUDGET_DEFAULT;
 	if (!options->slot)
-		options->slot = "semel";
+		options->slot = SEMEL_SLOT_DEFAULT;
 }
 
 semel_status semel_admin_request_open_store(struct semel_admin_request *request, semel_error *error)

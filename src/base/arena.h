@@ -14,8 +14,8 @@ struct semel_arena;
 struct semel_arena *semel_arena_new(size_t block_size);
 /* Aligned for any type, not zeroed; NULL when there is no memory. */
 void *semel_arena_alloc(struct semel_arena *arena, size_t size);
-/* Copies the bytes and appends a NUL; data NULL stays NULL. Out of memory: data NULL, length >
- * 0. */
+/* Copies the bytes and appends a NUL; data NULL stays NULL. Out of memory: data NULL, and length
+ * not 0. */
 struct semel_text semel_arena_text(struct semel_arena *arena, const void *data, size_t length);
 char *semel_arena_printf(struct semel_arena *arena, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));

@@ -38,12 +38,12 @@ semel_status semel_child_start(const struct semel_child_options *plan,
 			       struct semel_child **child_out, semel_error *error);
 
 struct semel_child_communication {
-	struct semel_text input; /* not reading it is no error */
-	bool until_exit;     /* close its stdin after the input and wait for its exit; otherwise
-			      * wait for a line */
-	int64_t timeout_ms;  /* 0: no limit */
-	int interrupt_fd;    /* readable: stop waiting; -1: none */
-	size_t output_limit; /* for the line, or for all its output */
+	struct semel_text input; /* the child need not read it */
+	bool until_exit;         /* close its stdin after the input and wait for its exit; otherwise
+				  * wait for a line */
+	int64_t timeout_ms;      /* 0: no limit */
+	int interrupt_fd;        /* readable: stop waiting; -1: none */
+	size_t output_limit;     /* for the line, or for all its output */
 };
 
 enum semel_child_result {

@@ -299,7 +299,7 @@ semel_status semel_sqlite_open_lock(const char *database_path, const char *suffi
 #define LOG_WRITE_BYTE UINT64_C(120)
 #define RESERVED_BYTE  UINT64_C(0x40000001)
 
-/* "1: POSIX ADVISORY WRITE 4711 fe:01:1234 120 120"; a waiting process has an arrow before the
+/* "1: POSIX  ADVISORY  WRITE 4711 fe:01:1234 120 120"; a waiting process has an arrow before the
  * kind. The end may be "EOF". */
 static bool line_is_of(const char *line, const char *kind, const struct stat *file, uint64_t byte,
 		       pid_t *holder_out)

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/text.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -162,6 +163,49 @@ static semel_status refuse_param(const char *scheme, const char *name, const cha
 	return semel_error_set(error, SEMEL_CONFIG,
 			       "%s: URLs have no parameter \"%.60s\" (use one of: %s)", scheme,
 			       name, all);
+}
+
+#define FORMS_SIZE  256
+#define SCHEMES_MAX 16
+
+/* "A, B or C" */
+static void list_forms(const struct semel_url_form *forms, size_t count, char list[FORMS_SIZE])
+{
+	size_t length = 0, shown = 0, last = 0;
+
+	for (size_t i = 0; i < count; i++)
+		if (forms[i].form)
+			last = i;
+	list[0] = '\0';
+	for (size_t i = 0; i < count && length < FORMS_SIZE; i++) {
+		const char *before = shown == 0 ? "" : i == last ? " or " : ", ";
+		if (!forms[i].form)
+			continue;
+		length += (size_t)snprintf(list + length, FORMS_SIZE - length, "%s%s", before,
+					   forms[i].form);
+		shown++;
+	}
+}
+
+semel_status semel_url_error_scheme(const char *kind, const char *scheme,
+				    const struct semel_url_form *forms, size_t count,
+				    semel_error *error)
+{
+	const char *schemes[SCHEMES_MAX] = { NULL };
+	char list[FORMS_SIZE];
+
+	assert(count <= SCHEMES_MAX);
+	if (count == 0)
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "no %s driver for %s: URLs (this build has no %s driver)",
+				       kind, scheme, kind);
+	for (size_t i = 0; i < count; i++)
+		schemes[i] = forms[i].scheme;
+	list_forms(forms, count, list);
+	const char *nearest = semel_text_nearest(scheme, schemes, count);
+	return semel_error_set(error, SEMEL_CONFIG, "no %s driver for %s: URLs (%s%s%stry: %s)",
+			       kind, scheme, nearest ? "did you mean " : "", nearest ? nearest : "",
+			       nearest ? "? " : "", list);
 }
 
 semel_status semel_url_check_params(const struct semel_url *url, const char *const *known,

@@ -36,6 +36,16 @@ semel_status semel_url_param_int(const struct semel_url *url, const char *name,
 /* CONFIG, naming the parameter and the nearest known one, when a parameter is unknown. */
 semel_status semel_url_check_params(const struct semel_url *url, const char *const *known,
 				    size_t known_count, semel_error *error);
+/* A kind of URL that a driver opens. */
+struct semel_url_form {
+	const char *scheme;
+	const char *form; /* "sqlite:PATH"; NULL: not listed */
+};
+/* CONFIG: no driver of this kind ("store") opens URLs of the scheme. Names the nearest scheme, and
+ * the forms of all drivers. */
+semel_status semel_url_error_scheme(const char *kind, const char *scheme,
+				    const struct semel_url_form *forms, size_t count,
+				    semel_error *error);
 /* The URL for a message: "***" replaces passwords, parameters that are not known to be public, and
  * everything ambiguous. Cut to size, never overrun. False: something was hidden. This is the only
  * function that makes URLs printable. */

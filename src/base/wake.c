@@ -56,8 +56,7 @@ semel_status semel_wake_new(struct semel_wake **wake_out, semel_error *error)
 				       strerror(errno));
 	}
 	wake->polled[AT_EVENT] = (struct pollfd){ .fd = event_fd, .events = POLLIN };
-	wake->polled[AT_FILES] = (struct pollfd){ .fd = -1, .events = POLLIN }; /* poll ignores
-										 * it */
+	wake->polled[AT_FILES] = (struct pollfd){ .fd = -1, .events = POLLIN }; /* ignored */
 	wake->polled_count = AT_OTHERS;
 	wake->retry = RETRIES;
 	wake->env = semel_env_system();

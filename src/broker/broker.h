@@ -65,7 +65,7 @@ struct semel_delivery {
 	uint64_t tag;         /* the driver's own */
 };
 
-/* A copy of a dead letter, for those who monitor the broker. */
+/* A copy of a dead letter, for operators who monitor the broker. */
 struct semel_dead_letter_copy {
 	const char *scope;
 	const struct semel_delivery *delivery;
@@ -153,8 +153,7 @@ struct semel_subscribe_options {
 	const char *scope;
 	const char *const *topics; /* NULL-terminated */
 	uint32_t prefetch;         /* most unacked deliveries */
-	int64_t prefetch_bytes;    /* most bytes of these, at least one delivery; 0:
-				      SEMEL_PREFETCH_BYTES */
+	int64_t prefetch_bytes; /* byte limit of these; one always fits; 0: SEMEL_PREFETCH_BYTES */
 	int64_t lease_ms;
 	bool from_latest; /* only for a new subscription */
 	/* Topics that the scope has read before, NULL-terminated: if their offsets are lost, they
@@ -264,8 +263,8 @@ typedef semel_status semel_broker_remove_fn(struct semel_broker *broker, const c
 
 struct semel_broker_driver {
 	const char *scheme;       /* "local", "amqp" */
-	bool works_in_background; /* publishing continues between calls of poll: outcomes may wait
-				   */
+	const char *form;         /* of its URLs, for messages: "local:PATH"; NULL: not listed */
+	bool works_in_background; /* publishes between calls of poll, too: outcomes may wait */
 	bool has_exchanges;       /* log messages: a topic is an exchange, and the offset of a
 				   * queue's delivery is its delivery tag */
 

@@ -17,9 +17,10 @@ static const struct semel_broker_driver *const drivers[] = {
 	&semel_rabbit_driver,
 	&semel_rabbit_tls_driver,
 	&semel_kafka_driver,
+	NULL,
 };
 
-#define DRIVER_COUNT (sizeof(drivers) / sizeof(drivers[0]))
+#define DRIVER_COUNT (sizeof(drivers) / sizeof(drivers[0]) - 1)
 
 static const struct semel_broker_driver *driver_of(const char *scheme)
 {
@@ -31,15 +32,11 @@ static const struct semel_broker_driver *driver_of(const char *scheme)
 
 static semel_status error_unknown(const struct semel_url *url, semel_error *error)
 {
-	const char *schemes[DRIVER_COUNT];
+	struct semel_url_form forms[DRIVER_COUNT + 1];
+
 	for (size_t i = 0; i < DRIVER_COUNT; i++)
-		schemes[i] = drivers[i]->scheme;
-	const char *nearest = semel_text_nearest(url->scheme, schemes, DRIVER_COUNT);
-	return semel_error_set(error, SEMEL_CONFIG,
-			       "no broker driver for %s: URLs (%s%s%stry: local:PATH, "
-			       "amqp://user@host/ or kafka://host:9092)",
-			       url->scheme, nearest ? "did you mean " : "", nearest ? nearest : "",
-			       nearest ? "? " : "");
+		forms[i] = (struct semel_url_form){ drivers[i]->scheme, drivers[i]->form };
+	return semel_url_error_scheme("broker", url->scheme, forms, DRIVER_COUNT, error);
 }
 
 static semel_status find(const char *text, struct semel_url *url_out,

@@ -190,7 +190,7 @@ bool semel_batch_has_ended_transaction(struct semel_consumer *consumer, struct s
 {
 	const struct semel_store_driver *driver = driver_of(consumer);
 
-	if (semel_status_class(item->status) == SEMEL_CLASS_OUTAGE || /* lost with the store */
+	if (semel_status_class(item->status) == SEMEL_CLASS_OUTAGE || /* the store is gone */
 	    driver->in_transaction(driver->tx(consumer->store)))
 		return false;
 	item->ended_transaction = true;

@@ -43,8 +43,7 @@ semel_status semel_claims_is_settled(struct semel_consumer *consumer, struct sem
  * noticing.
  * - An unfinished claim has an owner. Checking it also renews its lease.
  * - A follower that is no longer parked was settled by another consumer.
- * - Without claims, a key that is held for another event shows that other consumers have
- * continued. */
+ * - Without claims, a key that is held for another event shows that others have continued. */
 semel_status semel_claims_check_owned(struct semel_consumer *consumer,
 				      const struct semel_item *item, struct semel_arena *arena,
 				      bool *owned_out, semel_error *error);

@@ -107,7 +107,7 @@ static bool is_only_locked(const struct semel_consumer *consumer, semel_status s
 }
 
 /* An outage becomes a pause. So does a partition that moved to another consumer (LEASE_LOST); what
- * was fetched of it is redelivered there. */
+ * was fetched from it is redelivered there. */
 static semel_status handle_outage(struct semel_consumer *consumer, semel_status status,
 				  int64_t *pause_ms_out, const semel_error *error)
 {

@@ -18,8 +18,8 @@ struct semel_publish_metadata {
 	uint32_t attempt;           /* semel-attempt: runs of the handler so far; 0: none */
 	uint32_t replay;            /* semel-replay: which replay of its dead letter; 0: none */
 	bool replayed;              /* sent again from the outbox: semel-replay is 0 */
-	uint64_t transaction; /* events with the same number were committed together, and are
-			       * consecutive; 0: unknown. Not sent. */
+	uint64_t transaction;       /* events with the same number were committed together, and are
+				     * consecutive; 0: unknown. Not sent. */
 };
 
 /* How a protocol spells the attributes of CloudEvents. */

@@ -22,6 +22,8 @@
  *   server could not.
  * - trace: shows the rows of the store as they are.
  * - prune, and doctor's findings about retention: they maintain the tables.
+ * - strict order (parked_next), the waits of a scope (waits_each), and whether a topic was ever
+ * read (has_topic): they join claims with other tables, and would need an id at a time elsewhere.
  *
  * Threads: one guard belongs to the thread of its store.
  * Every driver passes tests/contract/guard_suite.c.
@@ -44,6 +46,7 @@ struct semel_guard {
  * known_since are always called outside of transactions. */
 struct semel_guard_driver {
 	const char *scheme; /* first word of the URL: "inbox" */
+	const char *form;   /* of its URLs, for messages: "inbox:" */
 	bool joins;
 
 	/* The store outlives the guard. CONFIG when the URL cannot be right, OUTAGE when the

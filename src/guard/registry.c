@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The guards that are built in: one line each. */
-#include "base/error.h"
-#include "base/text.h"
 #include "guard/guard.h"
 
 #include <string.h>
@@ -10,26 +8,24 @@ extern const struct semel_guard_driver semel_guard_inbox;
 
 static const struct semel_guard_driver *const drivers[] = {
 	&semel_guard_inbox,
+	NULL,
 };
 
-#define DRIVER_COUNT (sizeof(drivers) / sizeof(drivers[0]))
+#define DRIVER_COUNT (sizeof(drivers) / sizeof(drivers[0]) - 1)
 
 static semel_status find_driver(const char *scheme, const struct semel_guard_driver **driver_out,
 				semel_error *error)
 {
-	const char *schemes[DRIVER_COUNT];
+	struct semel_url_form forms[DRIVER_COUNT + 1];
 
 	for (size_t i = 0; i < DRIVER_COUNT; i++) {
-		schemes[i] = drivers[i]->scheme;
-		if (strcmp(scheme, schemes[i]) == 0) {
+		forms[i] = (struct semel_url_form){ drivers[i]->scheme, drivers[i]->form };
+		if (strcmp(scheme, drivers[i]->scheme) == 0) {
 			*driver_out = drivers[i];
 			return SEMEL_OK;
 		}
 	}
-	const char *near = semel_text_nearest(scheme, schemes, DRIVER_COUNT);
-	return semel_error_set(error, SEMEL_CONFIG,
-			       "no guard driver for %s: URLs (%s%s%stry: inbox:)", scheme,
-			       near ? "did you mean " : "", near ? near : "", near ? "? " : "");
+	return semel_url_error_scheme("guard", scheme, forms, DRIVER_COUNT, error);
 }
 
 semel_status semel_guard_open(const char *url, semel_store *store, struct semel_guard **guard_out,

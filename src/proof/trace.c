@@ -451,9 +451,10 @@ static void add_unpublished(struct collection *collection)
 /* Opens the broker and finds the copies that wait there. A trace is useful even without the broker,
  * so a failure is only logged, and the result is false. */
 static bool query_broker(const struct semel_trace_plan *plan, const char *event_id,
-			 struct collection *collection, struct semel_broker **broker_out)
+			 struct collection *collection,
+			 struct semel_position_reader *position_reader,
+			 struct semel_broker **broker_out)
 {
-	struct semel_position_reader position_reader;
 	semel_error error = { 0 };
 	*broker_out = NULL;
 	if (!plan->broker_url)
@@ -461,7 +462,7 @@ static bool query_broker(const struct semel_trace_plan *plan, const char *event_
 	if (semel_broker_open(plan->broker_url, plan->env, 1, broker_out, &error) != SEMEL_OK)
 		goto log;
 	for (size_t i = 0; i < plan->store_count; i++) {
-		semel_position_reader_attach(&position_reader, *broker_out, plan->stores[i]);
+		semel_position_reader_attach(position_reader, *broker_out, plan->stores[i]);
 		if (find_copies(plan, *broker_out, plan->stores[i], event_id, collection, &error) !=
 		    SEMEL_OK)
 			goto log;
@@ -478,10 +479,10 @@ static semel_status read_states(const struct semel_trace_plan *plan, const char 
 				struct collection *collection, semel_error *error)
 {
 	struct semel_broker *broker = NULL;
-	struct semel_position_reader position_reader;
+	struct semel_position_reader position_reader; /* outlives the broker */
 	struct semel_outbox_row row = { .seq = 0 };
 	bool found = false;
-	bool reached = query_broker(plan, event_id, collection, &broker);
+	bool reached = query_broker(plan, event_id, collection, &position_reader, &broker);
 	semel_status status = find_event(plan, event_id, collection->arena, &row, &found, error);
 	const struct state_query query = { .event_id = event_id,
 					   .event = found ? &row.event : NULL,

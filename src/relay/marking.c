@@ -402,7 +402,7 @@ semel_status semel_marking_mark_answered(struct semel_marking *marking, semel_er
 			continue;
 		status = mark_part(marking, batch, PART_ANSWERED, error);
 		if (status == SEMEL_LEASE_LOST || status == SEMEL_NOT_FINISHED)
-			status = SEMEL_OK; /* go on with the others */
+			status = SEMEL_OK; /* continue with the others */
 	}
 	return status;
 }

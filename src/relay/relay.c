@@ -46,7 +46,7 @@ static const semel_relay_options defaults = {
 	.poll_ms = 1000,
 	.lease_ms = 5000,
 	.slot = SEMEL_SLOT_DEFAULT,
-	.slot_budget = UINT64_C(4) << 30,
+	.slot_budget = SEMEL_SLOT_BUDGET_DEFAULT,
 };
 
 #define WINDOW_OF_STREAM       2400
@@ -156,7 +156,7 @@ static semel_status check_options(const struct semel_relay *relay, semel_error *
 			       broker->scheme);
 }
 
-/* What it opens is closed by semel_relay_close, also after a failure. */
+/* What it opens is closed by semel_relay_close, even after a failure. */
 static semel_status assemble(struct semel_relay *relay, semel_error *error)
 {
 	const semel_relay_options *options = &relay->options;

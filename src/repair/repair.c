@@ -17,6 +17,7 @@
 #include "store/subscription.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define ARENA_BLOCK ((size_t)16 * 1024)
@@ -46,7 +47,7 @@ struct repair {
 	struct semel_stuck_check stuck;
 	struct step *steps;
 	uint32_t step_count;
-	size_t scopes;  /* checked so far */
+	bool *found;    /* for each scope of the plan: is it in one of the stores? */
 	char text[512]; /* of the current step */
 };
 
@@ -417,13 +418,15 @@ static semel_status repair_scope(struct repair *repair, const struct semel_subsc
 	return status;
 }
 
-static bool is_selected(const struct semel_repair_plan *plan, struct semel_text scope)
+static bool select_scope(struct repair *repair, struct semel_text scope)
 {
+	const struct semel_repair_plan *plan = repair->plan;
+
 	if (!plan->scopes || !plan->scopes[0])
 		return true;
 	for (size_t i = 0; plan->scopes[i]; i++)
 		if (semel_text_equal(semel_text_of(plan->scopes[i]), scope))
-			return true;
+			return repair->found[i] = true;
 	return false;
 }
 
@@ -438,9 +441,8 @@ static semel_status repair_store(struct repair *repair, semel_store *store, seme
 	repair->store = store;
 	semel_status status = semel_subscriptions_read(store, arena, &rows, &count, error);
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
-		if (!is_selected(repair->plan, rows[i].scope))
+		if (!select_scope(repair, rows[i].scope))
 			continue;
-		repair->scopes++;
 		status = repair_scope(repair, &rows[i], error);
 		semel_arena_reset(repair->arena);
 	}
@@ -451,16 +453,25 @@ static semel_status repair_store(struct repair *repair, semel_store *store, seme
 /* Was every named scope found in these stores? */
 static semel_status check_scopes(const struct repair *repair, semel_error *error)
 {
-	const struct semel_repair_plan *plan = repair->plan;
-	size_t named = 0;
+	const char *const *scopes = repair->plan->scopes;
 
-	while (plan->scopes && plan->scopes[named])
-		named++;
-	if (repair->scopes >= named)
-		return SEMEL_OK;
-	return semel_error_set(error, SEMEL_INVALID,
-			       "a named scope was not found (semel subscriptions list shows all; "
-			       "if it is in another database, add --consumer-store URL)");
+	for (size_t i = 0; scopes && scopes[i]; i++)
+		if (!repair->found[i])
+			return semel_error_set(error, SEMEL_INVALID,
+					       "scope %s not found (list all scopes: semel "
+					       "subscriptions list; if it is in another database, "
+					       "add --consumer-store URL)",
+					       scopes[i]);
+	return SEMEL_OK;
+}
+
+static size_t count_scopes(const struct semel_repair_plan *plan)
+{
+	size_t count = 0;
+
+	while (plan->scopes && plan->scopes[count])
+		count++;
+	return count;
 }
 
 semel_status semel_repair_run(const struct semel_repair_plan *plan,
@@ -468,15 +479,18 @@ semel_status semel_repair_run(const struct semel_repair_plan *plan,
 {
 	struct repair repair = { .plan = plan,
 				 .counts = counts_out,
+				 .found = calloc(count_scopes(plan) + 1, sizeof *repair.found),
 				 .arena = semel_arena_new(ARENA_BLOCK) };
+	semel_status status = SEMEL_OK;
 
 	*counts_out = (struct semel_repair_counts){ 0 };
-	if (!repair.arena)
-		return no_memory(error);
-	semel_status status =
-		semel_broker_open(plan->broker_url, plan->env, 1, &repair.broker, error);
+	if (!repair.arena || !repair.found) {
+		status = no_memory(error);
+		goto free_memory;
+	}
+	status = semel_broker_open(plan->broker_url, plan->env, 1, &repair.broker, error);
 	if (status != SEMEL_OK)
-		goto free_arena;
+		goto free_memory;
 	semel_position_reader_attach(&repair.position_reader, repair.broker, plan->stores[0]);
 	for (size_t i = 0; i < plan->store_count && status == SEMEL_OK; i++)
 		status = repair_store(&repair, plan->stores[i], error);
@@ -485,7 +499,8 @@ semel_status semel_repair_run(const struct semel_repair_plan *plan,
 	status = check_scopes(&repair, error);
 close_broker:
 	semel_broker_close(repair.broker);
-free_arena:
+free_memory:
 	semel_arena_free(repair.arena);
+	free(repair.found);
 	return status;
 }

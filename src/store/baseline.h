@@ -3,8 +3,9 @@
  * limit that `semel bench` compares the library with.
  *
  * A baseline is an application's connection to a database with Semel's tables and two of its own,
- * bench_order and bench_invoice. On it an application publishes, by hand or through the library;
- * and it has one relay and one consumer that know no failures, each as durable as Semel's.
+ * bench_order and bench_invoice. The application publishes on it, by hand or through the library.
+ * The baseline has one relay and one consumer, which handle no failures, each as durable as
+ * Semel's.
  *
  * Optional. Threads: a baseline belongs to one thread. Errors: those of store.h.
  *
@@ -53,17 +54,17 @@ typedef semel_status semel_baseline_commit_fn(struct semel_baseline *baseline, s
 typedef semel_status semel_baseline_insert_order_fn(struct semel_baseline *baseline,
 						    const struct semel_baseline_order *order,
 						    semel_error *error);
-/* By hand, with an id and a time of its own. */
+/* Inserts an event by hand, with an id and a time of its own. */
 typedef semel_status semel_baseline_insert_event_fn(struct semel_baseline *baseline,
 						    const semel_event_input *event,
 						    semel_error *error);
 /* The connection, as the library borrows it. */
 typedef semel_tx semel_baseline_tx_fn(struct semel_baseline *baseline);
 
-/* The log that relay writes and consume reads: another database. Once. */
+/* Opens the log that relay writes and consume reads: another database. Called once. */
 typedef semel_status semel_baseline_open_log_fn(struct semel_baseline *baseline, const char *path,
 						semel_error *error);
-/* Batch by batch until nothing is left. */
+/* relay and consume work batch by batch until nothing is left. */
 typedef semel_status semel_baseline_relay_fn(struct semel_baseline *baseline, semel_error *error);
 typedef semel_status semel_baseline_consume_fn(struct semel_baseline *baseline, semel_error *error);
 

@@ -4,20 +4,21 @@
  *
  * The database retains its log for a reader in a *slot*. Positions in the log are numbers that only
  * grow. What the reader has confirmed is never delivered again; the rest is, after every start. A
- * confirmed position is also *recorded* in a table of ours, with the identity of the database that
- * it was read from, and the publication that the rows came through: a slot that is further than the
+ * confirmed position is also *recorded* in our own table, with the identity of the database that it
+ * was read from, and the publication that the rows came through: a slot that is ahead of the
  * recorded position, a database with another history, or another publication shows that rows may
  * have been skipped.
  *
- * Threads: one belongs to one thread. It has connections of its own.
- * Errors: as for a store. OUTAGE from the stream alone does not concern the store's connection.
+ * Threads: a change stream belongs to one thread. It has its own connections. Errors: as for a
+ * store. OUTAGE from the stream alone does not concern the store's connection.
  */
 #ifndef SEMEL_STORE_CHANGES_H
 #define SEMEL_STORE_CHANGES_H
 
 #include "store/store.h"
 
-#define SEMEL_SLOT_DEFAULT "semel"
+#define SEMEL_SLOT_DEFAULT        "semel"
+#define SEMEL_SLOT_BUDGET_DEFAULT (UINT64_C(4) << 30) /* bytes */
 
 struct semel_changes {
 	const struct semel_changes_driver *driver;
@@ -72,14 +73,14 @@ struct semel_changes_driver {
 				semel_error *error);
 	/* Creates what a stream needs beside the slot (a publication), and repairs what exists. */
 	semel_status (*prepare)(struct semel_changes *changes, semel_error *error);
-	/* Starts to create the slot, which has to wait for open transactions; *made_out once it
-	 * exists. Called again until then. Afterwards it is recorded, with a poll_to_seq so that
-	 * rows committed before it are polled. */
+	/* Starts to create the slot, which has to wait for open transactions; *made_out: it exists.
+	 * Call it again until then. Afterwards it is recorded, with a poll_to_seq so that rows
+	 * committed before it are polled. */
 	semel_status (*create)(struct semel_changes *changes, bool *made_out, semel_error *error);
 	/* Terminates its reader, and drops it. BUSY: call again. */
 	semel_status (*drop)(struct semel_changes *changes, semel_error *error);
-	/* Records this position under the present identity, and what is polled first. publication:
-	 * as it was inspected. */
+	/* Records this position with the current identity, and up to which number rows are polled
+	 * first. publication: as inspected. */
 	semel_status (*record)(struct semel_changes *changes, uint64_t position,
 			       int64_t poll_to_seq, const char *publication, semel_error *error);
 
@@ -90,29 +91,30 @@ struct semel_changes_driver {
 	 * that is permitted. */
 	semel_status (*start)(struct semel_changes *changes, uint64_t position,
 			      struct semel_wake *wake, bool ends, semel_error *error);
-	/* Rows that have arrived, until the batch is full (cut): there may be more then, which does
-	 * not notify. Does not wait for more. *position_out: may be confirmed once every row
-	 * returned so far is marked; 0: nothing new. */
+	/* Reads rows that have arrived, until the batch is full (cut): there may be more then, for
+	 * which there is no notification. Does not wait for more. *position_out: may be confirmed
+	 * once every row returned so far is marked; 0: nothing new. */
 	semel_status (*read)(struct semel_changes *changes, struct semel_outbox_batch *batch,
 			     uint64_t *position_out, semel_error *error);
-	/* The last row read is followed by others of its transaction. */
+	/* True if the last row read is followed by other rows of its transaction. */
 	bool (*in_transaction)(const struct semel_changes *changes);
 	/* Confirms, and is a keepalive. ask: requests the database's current position. */
 	semel_status (*confirm)(struct semel_changes *changes, uint64_t position, bool ask,
 				semel_error *error);
-	/* The next rows were committed, and are not visible to others yet: they wait for a
-	 * synchronous standby, and must not be returned before. Nothing notifies when they become
-	 * visible: read again after this many milliseconds. Below 0: no row waits. */
+	/* The next rows are committed, but not visible to other sessions yet: they wait for a
+	 * synchronous standby, and must not be returned before they are visible. Nothing notifies
+	 * when they become visible: read again after this many milliseconds. Below 0: no row
+	 * waits. */
 	int64_t (*visibility_wait_ms)(const struct semel_changes *changes);
 	/* How long the database waits for a keepalive; 0: forever. */
 	int64_t (*keepalive_timeout_ms)(struct semel_changes *changes);
 	void (*stop)(struct semel_changes *changes);
 
-	/* -- marks, which the caller need not wait for. send: one at a time; its arrays are not
-	 * kept. poll: waits at most wait_ms (below 0: without limit); *done_out when it is durable,
-	 * and everything committed before it over other connections of ours. Rows that were deleted
-	 * count as marked. NOT_FINISHED: some are not visible yet; send it again. LEASE_LOST:
-	 * another relay owns the lanes. */
+	/* -- marks, which the caller need not wait for. send: one flush at a time; its arrays are
+	 * not kept. poll: waits at most wait_ms (below 0: without limit); *done_out: it is durable,
+	 * and so is everything that our other connections committed before it. Rows that were
+	 * deleted count as marked. NOT_FINISHED: some are not visible yet; send it again.
+	 * LEASE_LOST: another relay owns the lanes. */
 	semel_status (*flush_send)(struct semel_changes *changes, const struct semel_flush *flush,
 				   semel_error *error);
 	semel_status (*flush_poll)(struct semel_changes *changes, int64_t wait_ms, bool *done_out,

@@ -36,37 +36,38 @@ struct semel_dead_letter_row {
 	uint64_t payload_size; /* likewise: bytes, also where the payload was not read */
 };
 
-/* An entry of the same scope and event is used again and becomes PENDING (not settled):
- * replay_count the higher of both, attempts, reason and time updated. entry_id is made by the
- * caller and overwritten with the one used. A blank event id is always a new entry. */
+/* An existing entry of the same scope and event is reused, and becomes PENDING (not settled), with
+ * the higher replay_count of both and the new attempts, reason and time. entry_id is created by the
+ * caller, and overwritten with the one in use. A blank event id always makes a new entry. */
 typedef semel_status semel_dead_add_fn(semel_tx tx, struct semel_dead_letter_row *entry,
 				       struct semel_arena *arena, semel_error *error);
-/* NOT_FOUND also for a parked follower: it goes with its head. */
+/* NOT_FOUND also for a parked follower: it is handled with its head. */
 typedef semel_status semel_dead_get_fn(semel_store *store, const char *entry_id,
 				       struct semel_arena *arena,
 				       struct semel_dead_letter_row *entry_out, semel_error *error);
-/* Without the parked followers; texts are cut (SEMEL_DEAD_BRIEF): get has the whole. */
+/* Without the parked followers. Texts are cut (SEMEL_DEAD_BRIEF); get returns them whole. */
 typedef semel_status semel_dead_list_fn(semel_store *store, const semel_dead_letter_filter *filter,
 					struct semel_arena *arena,
 					struct semel_dead_letter_row *entries_out,
 					uint32_t *count_out, semel_error *error);
 typedef semel_status semel_dead_count_fn(semel_store *store, const char *scope, uint64_t *count_out,
 					 semel_error *error);
-/* PENDING → REPLAYED (replay_count + 1; REPLAY_LIMIT at the limit; not settled, but for one of the
- * relay, which the outbox accounts for from then on) or DISCARDED. NOT_FOUND; NOT_PENDING, also
- * when its replay_count is no longer that of *entry: it came back in the meantime. In the open
- * transaction: the entry is locked. */
+/* PENDING → REPLAYED (replay_count + 1; REPLAY_LIMIT at the limit; not settled, except for one of
+ * the relay, which the outbox accounts for from then on) or DISCARDED. NOT_FOUND; NOT_PENDING, also
+ * when its replay_count is no longer that of *entry: it has failed again in the meantime. In the
+ * open transaction: the entry is locked. */
 typedef semel_status semel_dead_move_fn(semel_tx tx, const struct semel_dead_letter_row *entry,
 					enum semel_dead_status status, const char *reason,
 					int64_t now_ms, semel_error *error);
-/* A delivery of the event, which is the replay of this number (0: none), was processed: an entry
- * that is REPLAYED and not settled is settled now. One that is still PENDING with a lower count
- * (the replayer died before it could move it) becomes REPLAYED, and settled. */
+/* Called when a delivery of the event was processed; replay: the number of the replay that it was
+ * (0: none). Settles an entry that is REPLAYED and not settled. An entry that is still PENDING with
+ * a lower count (the process that replayed it died before it could move it) becomes REPLAYED and
+ * settled. */
 typedef semel_status semel_dead_settle_fn(semel_tx tx, struct semel_text scope,
 					  struct semel_text event_id, uint32_t replay,
 					  int64_t now_ms, semel_error *error);
-/* An operator lets the event run once more (--reprocess): its entry, whatever its status, becomes
- * REPLAYED and not settled; its count stays. Without an entry: does nothing. */
+/* An operator authorises another run of the event (--reprocess): its entry, whatever its status,
+ * becomes REPLAYED and not settled; its count is unchanged. Does nothing if there is no entry. */
 typedef semel_status semel_dead_authorize_fn(semel_tx tx, struct semel_text scope,
 					     struct semel_text event_id, int64_t now_ms,
 					     semel_error *error);

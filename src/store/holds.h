@@ -21,7 +21,7 @@ enum semel_hold_state {
 	SEMEL_HOLD_RETRY,   /* its head is under delayed retry */
 	SEMEL_HOLD_DEAD,    /* its head is a dead letter */
 	SEMEL_HOLD_GAP,     /* its head waits for a predecessor that was not seen (strict) */
-	SEMEL_HOLD_RELEASED /* the head is settled; the parked followers may go, in order */
+	SEMEL_HOLD_RELEASED /* the head is settled; the parked followers may run, in order */
 };
 
 /* What is held: an aggregate, or with a blank type the topic that id names (total order). */
@@ -49,7 +49,8 @@ struct semel_hold {
 	enum semel_hold_state state;
 	uint32_t attempts; /* RETRY: runs of the head so far; RELEASED: of the first follower;
 			    * DEAD: which replay failed last */
-	int64_t due_ms; /* RETRY: the head is expected; GAP: waiting ends; RELEASED: not before */
+	int64_t due_ms; /* RETRY: the head is due; GAP: waiting ends; RELEASED: nothing runs
+			 * before */
 	bool blocks;    /* poison policy block: a drain is not finished before it is gone */
 };
 
@@ -62,7 +63,7 @@ struct semel_holds {
 struct semel_hold_counts {
 	uint64_t waiting;    /* events behind RETRY, GAP or RELEASED, and the heads of GAPs */
 	uint64_t blocked;    /* events behind DEAD with blocks */
-	uint64_t parked;     /* events behind DEAD without */
+	uint64_t parked;     /* events behind DEAD without blocks */
 	int64_t next_due_ms; /* of the GAPs and the RELEASED; 0: none */
 };
 
@@ -72,25 +73,26 @@ typedef semel_status semel_hold_has_any_fn(semel_tx tx, struct semel_text scope,
  * the order of the caller, aggregates? */
 typedef semel_status semel_hold_has_other_kind_fn(semel_tx tx, struct semel_text scope, bool total,
 						  bool *other_out, semel_error *error);
-/* The hold of this key; state NONE: it is not held. In an open transaction it is locked until its
- * end: read it first before you park behind it, or let the last follower go. */
+/* The hold of this key; state NONE: it is not held. In an open transaction the hold is locked until
+ * its end: read it before you park behind it, or release the last follower. */
 typedef semel_status semel_hold_get_fn(semel_tx tx, struct semel_text scope,
 				       const struct semel_hold_key *key, struct semel_arena *arena,
 				       struct semel_hold *hold_out, semel_error *error);
 typedef semel_status semel_hold_put_fn(semel_tx tx, struct semel_text scope,
 				       const struct semel_hold *hold, semel_error *error);
-/* Puts one for a key that is not held; *added_out false: it is by now, and was left alone. */
+/* Adds a hold for a key that is not held; *added_out false: it is held by now, and its hold was not
+ * changed. */
 typedef semel_status semel_hold_add_fn(semel_tx tx, struct semel_text scope,
 				       const struct semel_hold *hold, bool *added_out,
 				       semel_error *error);
 typedef semel_status semel_hold_remove_fn(semel_tx tx, struct semel_text scope,
 					  const struct semel_hold *hold, semel_error *error);
-/* RELEASED ones that are due, GAPs whose waiting ended; locked for this transaction where the
- * engine can, those locked by others skipped. In the open transaction. */
+/* Lists RELEASED holds that are due, and GAPs whose waiting has ended. In the open transaction; if
+ * the engine can, locks them, and skips those locked by others. */
 typedef semel_status semel_hold_list_ready_fn(semel_tx tx, struct semel_text scope, int64_t now_ms,
 					      struct semel_holds *holds, semel_error *error);
-/* When the first GAP or RELEASED one becomes due, whether past or to come; 0: none. Cheap, however
- * many are parked. */
+/* When the first GAP or RELEASED hold becomes due, in the past or in the future; 0: none. Cheap,
+ * however many events are parked. */
 typedef semel_status semel_hold_next_due_fn(semel_store *store, struct semel_text scope,
 					    int64_t *due_ms_out, semel_error *error);
 typedef semel_status semel_hold_count_fn(semel_store *store, struct semel_text scope,
@@ -106,13 +108,14 @@ typedef semel_status semel_parked_first_fn(semel_tx tx, struct semel_text scope,
 					   const struct semel_hold *hold, struct semel_arena *arena,
 					   struct semel_dead_letter_row *entry_out,
 					   semel_error *error);
-/* The same where every follower is parked behind its own predecessor: the hold's head itself, else
- * the first whose predecessor is settled, else the first whose predecessor is not parked. */
+/* The same if every follower is parked behind its own predecessor: the hold's head itself, else the
+ * first whose predecessor is settled, else the first whose predecessor is not parked. */
 typedef semel_status semel_parked_next_fn(semel_tx tx, struct semel_text scope,
 					  const struct semel_hold *hold, struct semel_arena *arena,
 					  struct semel_dead_letter_row *entry_out,
 					  semel_error *error);
-/* Is it still there? Another consumer may have settled it. Locked until the transaction's end. */
+/* Does the follower still exist? Another consumer may have settled it. It is locked until the end
+ * of the transaction. */
 typedef semel_status semel_parked_exists_fn(semel_tx tx, struct semel_text entry_id,
 					    bool *exists_out, semel_error *error);
 typedef semel_status semel_parked_remove_fn(semel_tx tx, struct semel_text entry_id,
@@ -143,10 +146,9 @@ struct semel_state_batch {
 /* Does the scope have any hold, or any dead letter with an event id? Cheap. */
 typedef semel_status semel_states_exist_fn(semel_tx tx, struct semel_text scope, bool *any_out,
 					   semel_error *error);
-/* What the scope's tables have of each event: the hold of its key and its dead letter. In the open
- * transaction. Holds that are found are locked as by get, and so are letters whose replay is not
- * processed yet: of two consumers the second sees what the first has settled. One statement for
- * the batch where the engine can. */
+/* Reads the hold of each event's key, and its dead letter. In the open transaction. The holds are
+ * locked as by get, and so are letters whose replay was not processed yet: of two consumers, the
+ * second sees what the first has settled. One statement for the whole batch if the engine can. */
 typedef semel_status semel_states_read_fn(semel_tx tx, struct semel_text scope,
 					  struct semel_state_batch *batch, semel_error *error);
 
@@ -169,13 +171,13 @@ struct semel_wait {
 	bool settled;                  /* REPLAYED: the replay was processed */
 	struct semel_text entry_id;    /* of that letter */
 	struct semel_text owner;       /* CLAIM */
-	int64_t due_ms; /* HOLD: as in the hold; CLAIM: its lease ends; REPLAY: it was replayed */
+	int64_t due_ms; /* HOLD: that of the hold; CLAIM: its lease ends; REPLAY: it was replayed */
 };
 
 /* The texts live until the call returns. */
 typedef semel_status (*semel_wait_visitor)(const struct semel_wait *wait, void *user);
 
-/* Everything in the scope that waits for something else than an operator, kind by kind. */
+/* Visits everything in the scope that waits for something other than an operator, kind by kind. */
 typedef semel_status semel_waits_each_fn(semel_store *store, struct semel_text scope,
 					 semel_wait_visitor visit, void *user, semel_error *error);
 

@@ -28,8 +28,8 @@
 enum semel_inbox_status { SEMEL_INBOX_CLAIMED, SEMEL_INBOX_PROCESSED, SEMEL_INBOX_FAILED };
 
 /* One claim. status PROCESSED: the claim commits with the effect (same-tx). CLAIMED: it is held by
- * owner until lease_until_ms and finished later. key: a business key that must be new over the
- * whole window, whatever the week; data NULL: dedup by id alone. */
+ * owner until lease_until_ms and finished later. key: a business key that must be new within the
+ * whole window, in any week; data NULL: deduplication by id alone. */
 struct semel_inbox_claim {
 	struct semel_text scope, event_id, topic, handler_version, key;
 	int64_t event_time_ms;
@@ -41,7 +41,7 @@ struct semel_inbox_claim {
 	uint32_t replay; /* which replay of its dead letter this delivery is; 0: none */
 };
 
-/* What change asks for. A FAILED claim is taken over only by a replay with a higher number than the
+/* A change of a claim. A FAILED claim is taken over only by a replay with a higher number than the
  * last one that took it: once per replay. */
 struct semel_inbox_change {
 	enum semel_inbox_status from;
@@ -65,14 +65,14 @@ struct semel_claim_result {
 	int64_t lease_until_ms;
 };
 
-/* Claims in the open transaction, results in order. Two claims of one id in one call: the second
- * finds the first. */
+/* Claims events in the open transaction; the results are in the order of the claims. If two claims
+ * of one call have the same id, the second finds the first. */
 typedef semel_status semel_inbox_claim_fn(semel_tx tx, const struct semel_inbox_claim *claims,
 					  size_t count, int64_t now_ms,
 					  struct semel_claim_result *results_out,
 					  semel_error *error);
-/* The claim of scope and event, found in the state change->from, becomes claim->status; owner and
- * lease are taken over when that is CLAIMED. taken_out false: it was in another state by now. */
+/* Changes the claim of scope and event from the state change->from to claim->status; if that is
+ * CLAIMED, also sets owner and lease. *taken_out false: it was in another state by now. */
 typedef semel_status semel_inbox_change_fn(semel_tx tx, const struct semel_inbox_claim *claim,
 					   const struct semel_inbox_change *change, bool *taken_out,
 					   semel_error *error);
@@ -92,7 +92,7 @@ typedef semel_status semel_inbox_each_fn(semel_store *store, struct semel_text s
 /* Has any scope claimed an event of this topic? Reads the whole inbox if none has. */
 typedef semel_status semel_inbox_has_topic_fn(semel_store *store, struct semel_text topic,
 					      bool *has_out, semel_error *error);
-/* The oldest week whose claims are still retained; 0: none was ever pruned. */
+/* The oldest week whose claims are still retained; 0: no week was ever pruned. */
 typedef semel_status semel_inbox_known_since_fn(semel_store *store, int64_t *time_ms_out,
 						semel_error *error);
 
@@ -117,7 +117,7 @@ typedef semel_status semel_inbox_evaluate_fn(semel_store *store, const char *exp
 /* ---- positions: how far a scope has read a log of the broker -------------------------------- */
 
 /* A stream, or a partition of a topic, whose offsets are stored here, with the effects. It has one
- * reader at a time: the epoch grows with every new one, and is the fence that a put is checked
+ * reader at a time: the epoch grows with every new reader, and is the fence that a put is checked
  * against. */
 struct semel_position {
 	struct semel_text scope, topic;
@@ -129,7 +129,7 @@ struct semel_position {
 	char owner[SEMEL_OWNER_SIZE]; /* empty: none */
 };
 
-/* Fills in the rest for scope, topic and partition. */
+/* Fills in the other fields for the given scope, topic and partition. */
 typedef semel_status semel_position_get_fn(semel_store *store, struct semel_position *position,
 					   semel_error *error);
 /* Takes it over if its epoch is still that of *position; fills in the new one. LEASE_LOST: another

@@ -25,13 +25,13 @@
 
 /* A lane is a part of the aggregates; one relay owns it at a time. The epoch grows with every new
  * owner: it is the fence that a mark is checked against. low_seq: no row at or below it waits,
- * except for exceptions; a hint that may always be lower. */
+ * except for exceptions; a hint, which may be lower than necessary. */
 struct semel_lease {
 	int32_t lane;
 	int64_t epoch;
 	int64_t expires_at_ms;
 	int64_t low_seq;
-	bool streamed; /* in: rows come by a change stream; none is read below low_seq */
+	bool streamed; /* in: rows come through a change stream; none is read below low_seq */
 	char owner[SEMEL_OWNER_SIZE]; /* empty: none */
 };
 
@@ -43,25 +43,25 @@ struct semel_relay_group {
 /* Is there anything to read in this lane? */
 struct semel_lane_probe {
 	int32_t lane;
-	int64_t after_seq;    /* in: asks for rows above it; INT64_MAX: for none */
+	int64_t after_seq;    /* in: probe for rows above it; INT64_MAX: for none */
 	bool run, due;        /* out: fetch, fetch_due may find something */
 	int64_t complete_seq; /* out: as in a batch; where run is false, no row up to it waits */
 };
 
 typedef int32_t semel_lane_count_fn(semel_store *store);
 /* Registers this relay as alive until expires_at_ms, and returns the group it is in. A store with
- * one lane answers a group of one. */
+ * one lane returns a group of one. */
 typedef semel_status semel_relay_join_fn(semel_store *store, const char *owner, int64_t now_ms,
 					 int64_t expires_at_ms, struct semel_relay_group *group_out,
 					 semel_error *error);
 typedef void semel_relay_leave_fn(semel_store *store, const char *owner);
-/* The relay is about to sleep: from now on commits notify the wake that watch() was given. True:
- * they did not before, or have already: read once more before sleeping. only_if_armed: leaves as it
- * is whether they notify. */
+/* Called when the relay is about to sleep: from now on commits notify the wake that was given to
+ * watch(). True: they did not notify before, or one already has: read once more before sleeping.
+ * only_if_armed: does not change whether they notify. */
 typedef bool semel_outbox_arm_wakeup_fn(semel_store *store, bool only_if_armed);
-/* The relay is awake. False: commits notify, and none did. */
+/* Called when the relay is awake. False: commits notify, and none has. */
 typedef bool semel_outbox_check_wakeup_fn(semel_store *store);
-/* Optional; with a change stream, which wakes the relay: no commit needs to notify. */
+/* Optional; for a change stream, which wakes the relay itself: commits need not notify. */
 typedef void semel_outbox_disarm_wakeup_fn(semel_store *store);
 /* All lanes, in order; leases_out has lane_count elements. */
 typedef semel_status semel_lease_list_fn(semel_store *store, struct semel_lease *leases_out,
@@ -71,8 +71,8 @@ typedef semel_status semel_lease_list_fn(semel_store *store, struct semel_lease 
 typedef semel_status semel_lease_acquire_fn(semel_store *store, struct semel_lease *lease,
 					    const char *owner, int64_t expires_at_ms,
 					    semel_error *error);
-/* Moves the low mark up to that of *lease. LEASE_LOST when the fence has moved on. A higher epoch
- * and a lower low_seq come back where rows below the low mark were never sent: the lane is still
+/* Moves the low mark up to that of *lease. LEASE_LOST when the lane has a newer epoch. Returns a
+ * higher epoch and a lower low_seq if rows below the low mark were never sent: the lane is still
  * ours, and is read from there (sweep.c, in both drivers). */
 typedef semel_status semel_lease_renew_fn(semel_store *store, struct semel_lease *lease,
 					  int64_t expires_at_ms, semel_error *error);
@@ -83,7 +83,7 @@ typedef void semel_lease_release_fn(semel_store *store, const struct semel_lease
 struct semel_outbox_row {
 	struct semel_event event;
 	int64_t seq;
-	int32_t lane; /* of a row from the change stream; else it is its batch's */
+	int32_t lane; /* of a row from the change stream; otherwise that of its batch */
 	uint32_t attempts;
 	bool marked;     /* check: published already, or set aside as an exception */
 	bool held;       /* an earlier event of its aggregate is an exception that holds it back */
@@ -104,7 +104,7 @@ struct semel_outbox_batch {
 	uint32_t capacity;
 	uint64_t bytes_max;
 	uint32_t count;
-	bool cut;             /* out: bytes_max left rows out, or may have */
+	bool cut;             /* out: rows were left out because of bytes_max, or may have been */
 	int64_t complete_seq; /* every number at or below it is visible now or never will be */
 	bool by_commit;       /* out: they come in the order of commits, not of numbers */
 };
@@ -125,12 +125,12 @@ struct semel_outbox_filter { /* for replay; NULL, 0: no bound */
 /* In the open transaction. DUPLICATE_ID names the id. */
 typedef semel_status semel_outbox_insert_fn(semel_tx tx, const struct semel_event *events,
 					    size_t count, semel_error *error);
-/* Probes many lanes at once, so that idle ones cost nothing. Where a probe costs as much as a
- * fetch, it may answer yes without one, and after_seq as complete_seq. */
+/* Probes many lanes at once, so that idle lanes cost nothing. If a probe costs as much as a fetch,
+ * it may return true without reading, and after_seq as complete_seq. */
 typedef semel_status semel_outbox_probe_fn(semel_store *store, struct semel_lane_probe *probes,
 					   size_t count, int64_t now_ms, semel_error *error);
-/* Rows NEW above after_seq that are not exceptions, ascending, until the batch is full by count or
- * by bytes (at least one row); by_commit where that can be known. */
+/* Reads NEW rows above after_seq that are not exceptions, ascending, until the batch is full by
+ * count or by bytes (at least one row); by_commit if the order of commits is known. */
 typedef semel_status semel_outbox_fetch_fn(semel_store *store, const struct semel_lease *lease,
 					   int64_t after_seq, struct semel_outbox_batch *batch,
 					   semel_error *error);
@@ -138,12 +138,12 @@ typedef semel_status semel_outbox_fetch_fn(semel_store *store, const struct seme
 typedef semel_status semel_outbox_fetch_lanes_fn(semel_store *store,
 						 const struct semel_lane_read *reads, size_t count,
 						 semel_error *error);
-/* Exceptions of the lane that are due and not held by an earlier one, ascending; so at most one per
- * aggregate. */
+/* Reads exceptions of the lane that are due and not held by an earlier one, ascending; so at most
+ * one per aggregate. */
 typedef semel_status semel_outbox_fetch_due_fn(semel_store *store, const struct semel_lease *lease,
 					       int64_t now_ms, struct semel_outbox_batch *batch,
 					       semel_error *error);
-/* With a change stream. Fills in `marked` and `held` of rows that came through it. */
+/* Only with a change stream: fills in `marked` and `held` of rows that came through it. */
 typedef semel_status semel_outbox_check_fn(semel_store *store, struct semel_outbox_row *rows,
 					   size_t count, semel_error *error);
 
@@ -172,25 +172,25 @@ struct semel_mark_batch {
 	int64_t low_seq; /* the lane's new low mark */
 	int64_t now_ms;
 	int64_t expires_at_ms; /* the lease's new end */
-	bool accept_invisible; /* a refused row that cannot be seen was waited for long enough */
+	bool accept_invisible; /* a refused row is not visible, and was waited for long enough */
 };
 
 /* One lane of a mark over several. */
 struct semel_lane_marks {
 	struct semel_lease *lease;
 	struct semel_mark_batch batch;
-	bool lost; /* out: the lease was, and nothing of the lane is marked */
+	bool lost; /* out: the lease was lost, and nothing of the lane is marked */
 };
 
 /* One transaction: checks the fence, applies the marks, moves the low mark and renews the lease.
- * LEASE_LOST: nothing was done. NOT_FINISHED: neither, because a refused row came through the
- * change stream and is not visible yet; repeat the call later. A FAILED mark of an event whose dead
- * letter was REPLAYED returns to that entry. PUBLISHED of an exception makes the next one of its
- * aggregate due. */
+ * LEASE_LOST: nothing was done. NOT_FINISHED: nothing was done either, because a refused row came
+ * through the change stream and is not visible yet; repeat the call later. A FAILED mark of an
+ * event whose dead letter was REPLAYED reuses that entry. A PUBLISHED mark of an exception makes
+ * the next one of its aggregate due. */
 typedef semel_status semel_outbox_mark_fn(semel_store *store, struct semel_lease *lease,
 					  const struct semel_mark_batch *batch, semel_error *error);
-/* Optional. The same for several, a lane more than once with the same low_seq, in one transaction:
- * all are PUBLISHED and none is an exception. */
+/* Optional. The same for several lanes in one transaction; a lane may occur more than once, with
+ * the same low_seq. All marks are PUBLISHED, and none is of an exception. */
 typedef semel_status semel_outbox_mark_lanes_fn(semel_store *store, struct semel_lane_marks *marks,
 						size_t count, semel_error *error);
 
@@ -198,8 +198,8 @@ typedef semel_status semel_outbox_mark_lanes_fn(semel_store *store, struct semel
  */
 
 struct semel_outbox_counts {
-	uint64_t waiting;  /* NEW and free to go */
-	uint64_t retrying; /* refused, backoff running, and those behind them */
+	uint64_t waiting;  /* NEW, and may be published now */
+	uint64_t retrying; /* refused and in backoff, and the events behind them */
 	uint64_t parked;   /* behind a FAILED one */
 	uint64_t blocked;  /* behind a FAILED one that blocks: a drain waits for them */
 	uint64_t failed;
@@ -212,7 +212,7 @@ typedef void (*semel_aggregate_visitor)(struct semel_text type, struct semel_tex
 typedef semel_status (*semel_routing_visitor)(struct semel_text id, struct semel_text routing_key,
 					      void *user);
 
-/* With a change stream. Every aggregate that has exceptions. */
+/* Only with a change stream: visits every aggregate that has exceptions. */
 typedef semel_status semel_outbox_exceptions_each_fn(semel_store *store,
 						     semel_aggregate_visitor visit, void *user,
 						     semel_error *error);
@@ -226,7 +226,8 @@ typedef semel_status semel_outbox_select_fn(semel_store *store,
 					    semel_error *error);
 typedef semel_status semel_outbox_each_fn(semel_store *store, semel_id_visitor visit, void *user,
 					  semel_error *error);
-/* The topics of the newest events, some thousands, each once. Cheap, however much is retained. */
+/* The topics of the newest few thousand events, each once. Cheap, however many events are
+ * retained. */
 typedef semel_status semel_outbox_topics_each_fn(semel_store *store, semel_text_visitor visit,
 						 void *user, semel_error *error);
 /* Ids in ascending byte order, and the key that a binding is compared with. */
@@ -240,15 +241,16 @@ typedef semel_status semel_outbox_pruned_until_fn(semel_store *store, int64_t *t
 /* ---- adoption ---------------------------------------------------------------------------------
  */
 
-/* A table that another library writes as its outbox. */
+/* A table that another library uses as its outbox. */
 struct semel_adoption {
 	const char *table;
 	const char *mapping; /* JSON: the columns of the event's members, and the topic */
-	bool existing;       /* rows that are there already become events, too */
+	bool existing;       /* existing rows become events too */
 };
 
-/* Both optional: a store that can make rows of another table events. Outside of a transaction.
- * CONFIG when the table or a column does not exist; *fresh_out: it was not adopted before. */
+/* Both optional: for a store that can turn rows of another table into events. Called outside of a
+ * transaction. CONFIG when the table or a column does not exist; *fresh_out: it was not adopted
+ * before. */
 typedef semel_status semel_outbox_adopt_fn(semel_store *store,
 					   const struct semel_adoption *adoption, bool *fresh_out,
 					   semel_error *error);

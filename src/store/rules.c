@@ -141,7 +141,7 @@ void semel_outbox_counts_add(struct semel_outbox_counts *counts, struct semel_ou
 	bool due = group.state != NULL && strcmp(group.state, "due") == 0;
 	*(due ? &counts->waiting : &counts->retrying) += group.count;
 	if (group.state == NULL)
-		return; /* age and time are those of the exception before them */
+		return; /* age and due time are those of the exception before them */
 	keep_earliest(&counts->oldest_ms, group.oldest_ms);
 	if (!due)
 		keep_earliest(&counts->next_due_ms, group.due_ms);

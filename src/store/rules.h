@@ -7,9 +7,9 @@
 
 #include "store/store.h"
 
-/* What a list of dead letters is cut to: it has no payload, "null" for headers with more bytes than
- * this, and no more characters of reasons and of what comes from headers; a text that is cut ends
- * in an ellipsis. */
+/* The limits of a list of dead letters: it has no payload, "null" for headers of more bytes than
+ * this, and at most this many characters of reasons and of values from headers; a text that is cut
+ * ends in an ellipsis. */
 #define SEMEL_DEAD_BRIEF "4096"
 
 /* The scope of events that the broker refused for good. */
@@ -23,7 +23,7 @@ const char *semel_hold_state_name(enum semel_hold_state state);
 /* NONE when it is not a state. */
 enum semel_hold_state semel_hold_state_of(const char *name);
 const char *semel_inbox_status_name(enum semel_inbox_status status);
-/* What a claim found, by the status of the row that was there first. */
+/* What a claim found, by the status of the existing row. */
 enum semel_claim_found semel_claim_found_of(const char *name);
 
 /* May an entry with the status `now` that was replayed `count` times become `status`? NOT_PENDING
@@ -38,14 +38,14 @@ semel_status semel_dead_add_refused(semel_tx tx, const struct semel_mark *mark, 
 
 /* Some rows of the outbox that wait for the same reason. */
 struct semel_outbox_group {
-	const char *state; /* their own as exceptions; NULL: the run has not come to them yet */
-	const char *head;  /* that of the first exception of their aggregate */
-	bool blocks;       /* so does that one */
+	const char *state; /* their own, as exceptions; NULL: the relay has not read them yet */
+	const char *head;  /* the state of the first exception of their aggregate */
+	bool blocks;       /* the first exception blocks */
 	uint64_t count;
 	int64_t due_ms, oldest_ms; /* 0: none */
 };
 void semel_outbox_counts_add(struct semel_outbox_counts *counts, struct semel_outbox_group group);
-/* One that waits since then; 0: there is none. */
+/* Counts an event that has waited since then; 0: there is none. */
 void semel_outbox_counts_add_oldest(struct semel_outbox_counts *counts, int64_t time_ms);
 
 /* One hold of a scope. */

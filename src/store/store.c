@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening stores and their change streams by URL, for applications and for the rules; what a driver
- * does not have to know. */
+/* Opens stores and their change streams by URL, for applications and for the rules. No driver needs
+ * this code. */
 #include "store/store.h"
 
 #include "base/error.h"

@@ -3,9 +3,9 @@
  * connection: opening, transactions, the driver. What is in the tables is in five headers by noun:
  * outbox.h, inbox.h, holds.h, dead_letters.h, upkeep.h.
  *
- * Rules of delivery are not here: a driver knows its own engine, does what one function says, in
- * one transaction where the function says so, and reports. It never decides about retries or
- * verdicts.
+ * There are no rules of delivery here: a driver knows its own engine, does what a function
+ * specifies, in one transaction if the function says so, and reports the result. It never decides
+ * about retries or verdicts.
  *
  * Threads: one store belongs to one thread. Time comes in as now_ms.
  * Ownership: rows are read into the caller's arena.
@@ -67,8 +67,8 @@ typedef void semel_store_watch_fn(semel_store *store, struct semel_wake *wake);
 
 /* Takes the write lock at once, where the engine has one. */
 typedef semel_status semel_store_begin_fn(semel_store *store, semel_error *error);
-/* OUTAGE: it is in doubt. HANDLER_REJECT, HANDLER_RETRY: it was refused because of what was written
- * (a constraint that is checked at the end), and is rolled back. */
+/* OUTAGE: the outcome is in doubt. HANDLER_REJECT, HANDLER_RETRY: it was refused because of what
+ * was written (a constraint that is checked at the end), and is rolled back. */
 typedef semel_status semel_store_commit_fn(semel_store *store, semel_error *error);
 typedef void semel_store_rollback_fn(semel_store *store);
 /* Savepoints are not nested: one is open at most. */
@@ -86,6 +86,7 @@ typedef semel_status semel_store_execute_fn(semel_store *store, const char *sql,
 
 struct semel_store_driver {
 	const char *scheme; /* "sqlite" */
+	const char *form;   /* of its URLs, for messages: "sqlite:PATH" */
 
 	/* NULL: the store has no change stream. */
 	const struct semel_changes_driver *changes;
@@ -93,7 +94,7 @@ struct semel_store_driver {
 	/* What the statement layer needs (sql/sql.h); NULL: the driver does without it. */
 	const struct semel_sql_engine *sql;
 
-	/* NULL: the database is a file, and a trial makes one of its own. */
+	/* NULL: the database is a file, and a trial creates its own. */
 	const struct semel_trial_functions *trial;
 
 	/* Optional: what `semel bench` compares the library with. */
@@ -117,7 +118,7 @@ struct semel_store_driver {
 	semel_store_in_transaction_fn *in_transaction;
 	semel_store_execute_fn *execute;
 
-	/* A table per noun; each header says what may be touched there. */
+	/* A table per noun; each header says what may be changed there. */
 	const struct semel_outbox_functions *outbox;
 	const struct semel_inbox_functions *inbox;
 	const struct semel_hold_functions *holds;
@@ -127,8 +128,8 @@ struct semel_store_driver {
 
 /* ---- callers use these ----------------------------------------------------------------------- */
 
-/* The registry: one line per driver in registry.c. CONFIG, with the known schemes, when none fits.
- */
+/* The registry: one line per driver in registry.c. CONFIG, with the known schemes, when none
+ * matches. */
 semel_status semel_store_driver_find(const char *scheme,
 				     const struct semel_store_driver **driver_out,
 				     semel_error *error);

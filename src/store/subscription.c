@@ -147,10 +147,10 @@ const char *semel_topics_suggest(const struct semel_topics *topics, const char *
 
 /* ---- binding patterns ------------------------------------------------------------------------ */
 
-/* As for a shell's star: where a # was passed last is remembered, and it takes one word more each
- * time the rest does not fit. */
+/* As for a shell's star: the position of the last # is remembered, and the # takes one more word
+ * each time the rest does not match. */
 
-/* One word of a text; begun past its end: there is none. */
+/* The remaining words of a text; over: none remains. */
 struct words {
 	const char *at, *end;
 	bool over;
@@ -178,7 +178,7 @@ static struct words rest_of(struct words words)
 bool semel_pattern_matches(struct semel_text pattern, struct semel_text key)
 {
 	struct words expected = words_of(pattern), given = words_of(key);
-	struct words behind = expected, retry = given; /* of the last # */
+	struct words behind = expected, retry = given; /* after the last # */
 	bool any = false;
 
 	while (!given.over) {

@@ -12,7 +12,7 @@ struct semel_topics {
 	size_t count;
 };
 
-/* All of them, in the arena. */
+/* Reads all subscriptions into the arena. */
 semel_status semel_subscriptions_read(semel_store *store, struct semel_arena *arena,
 				      struct semel_subscription_row **rows_out, uint32_t *count_out,
 				      semel_error *error);
@@ -23,23 +23,24 @@ const struct semel_subscription_row *semel_subscription_find(
 semel_status semel_subscription_topics(const struct semel_subscription_row *row,
 				       struct semel_arena *arena, struct semel_topics *topics_out,
 				       semel_error *error);
-/* The same, and those that it read once: copies of their events may still be at the broker. */
+/* The same, with topics that the scope has read before: copies of their events may still be at the
+ * broker. */
 semel_status semel_subscription_all_topics(semel_store *store,
 					   const struct semel_subscription_row *row,
 					   struct semel_arena *arena,
 					   struct semel_topics *topics_out, semel_error *error);
-/* Adds a topic unless it is among them. False: no memory. */
+/* Adds a topic unless the list has it. False: no memory. */
 bool semel_topics_add(struct semel_topics *topics, struct semel_text topic,
 		      struct semel_arena *arena);
 /* Topics of the newest events of the outbox, in the arena. */
 semel_status semel_topics_read_published(semel_store *store, struct semel_arena *arena,
 					 struct semel_topics *topics_out, semel_error *error);
-/* The topic with the nearest name, when this one is not among them. NULL: it is, or none is near.
- */
+/* The topic with the nearest name, if the list does not have this one. NULL: it has, or none is
+ * near. */
 const char *semel_topics_suggest(const struct semel_topics *topics, const char *topic);
 bool semel_topics_has(const struct semel_topics *topics, struct semel_text topic);
-/* Does a binding pattern let this routing key pass, as AMQP's topic exchanges understand it? Words
- * are separated by dots; * is one word, # any number of them. Pure. */
+/* Does a binding pattern match this routing key, by the rules of AMQP's topic exchanges? Words are
+ * separated by dots; * is one word, # any number of them. Pure. */
 bool semel_pattern_matches(struct semel_text pattern, struct semel_text key);
 
 #endif

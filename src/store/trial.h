@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A place of its own in the user's database for a trial (`semel drill`): tables beside the user's
+/* A separate place in the user's database for a trial (`semel drill`): tables beside the user's
  * own, under a name that only a trial has.
  *
- * A trial is known by its id, from which the driver makes the name. It is locked as long as the
- * session that has locked it is open; a trial that can be locked by another session was left
- * behind. Nothing is ever removed but under such a name.
+ * A trial is identified by its id, from which the driver makes the name. It is locked as long as
+ * the session that has locked it is open; a trial that another session can lock was left behind.
+ * Only objects under such a name are ever removed.
  *
- * Optional: a store whose database is a file needs none, since a trial makes a file of its own.
+ * Optional: a store whose database is a file needs none, since a trial creates its own file.
  * Threads: a session belongs to one thread. Errors: those of store.h.
  *
  * To change here: nothing but what makes, finds and removes such a place; what runs in it
@@ -36,10 +36,10 @@ typedef semel_status semel_trial_lock_fn(struct semel_trial_session *session, ui
 /* CONFIG when this user lacks the permission. */
 typedef semel_status semel_trial_create_fn(struct semel_trial_session *session, uint64_t id,
 					   semel_error *error);
-/* Removes the trial with all that is in it; what does not exist is no error. */
+/* Removes the trial with everything in it; a missing trial is not an error. */
 typedef semel_status semel_trial_remove_fn(struct semel_trial_session *session, uint64_t id,
 					   semel_error *error);
-/* The lowest id above `after` of which there is a trial; 0: none. */
+/* The lowest id above `after` for which there is a trial; 0: none. */
 typedef semel_status semel_trial_next_fn(struct semel_trial_session *session, uint64_t after,
 					 uint64_t *id_out, semel_error *error);
 /* The URL by which the store finds its tables in the trial. In the arena; NULL: no memory. */

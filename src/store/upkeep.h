@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a store has besides events: the presence of consumers, runs that a crash may end,
- * subscriptions and the audit log; and what goes over all tables: retention, the trace of an event,
+ * subscriptions and the audit log; and what concerns all tables: retention, the trace of an event,
  * the state of the replication slot.
  *
  * Thread: that of the store. Ownership: lists are read into the caller's arena; a visitor's texts
@@ -22,7 +22,7 @@
 
 /* ---- presence: consumers at work ------------------------------------------------------------ */
 
-/* What a consumer reports of itself. */
+/* What a consumer reports about itself. */
 struct semel_presence {
 	struct semel_text scope, owner;
 	uint64_t in_flight;       /* deliveries that were fetched and are not settled */
@@ -32,7 +32,7 @@ struct semel_presence {
 	bool paused;
 	int64_t waits_since_ms; /* 0: it does not wait */
 	int64_t updated_ms;
-	int64_t expires_at_ms; /* of its lease: later it is dead */
+	int64_t expires_at_ms; /* end of its lease: after it, the consumer is dead */
 };
 
 typedef void (*semel_presence_visitor)(const struct semel_presence *presence, void *user);
@@ -41,11 +41,12 @@ typedef void (*semel_presence_visitor)(const struct semel_presence *presence, vo
 typedef semel_status semel_presence_put_fn(semel_store *store,
 					   const struct semel_presence *presence,
 					   semel_error *error);
-/* Removes it; and those of the scope whose lease ended before forget_ms. */
+/* Removes the consumer's row, and those of the scope whose lease ended before forget_ms. */
 typedef semel_status semel_presence_remove_fn(semel_store *store,
 					      const struct semel_presence *presence,
 					      int64_t forget_ms, semel_error *error);
-/* Of one scope (data NULL: of all), ordered by scope and owner; also those whose lease is over. */
+/* The rows of one scope (data NULL: of all), ordered by scope and owner; also those with an expired
+ * lease. */
 typedef semel_status semel_presence_each_fn(semel_store *store, struct semel_text scope,
 					    semel_presence_visitor visit, void *user,
 					    semel_error *error);
@@ -60,8 +61,8 @@ struct semel_running {
 			    * forgotten */
 };
 
-/* In the open transaction. runs_out: how many owners have begun it since it ended last, this one
- * included. */
+/* In the open transaction. *runs_out: how many owners have begun the run since it last ended,
+ * including this one. */
 typedef semel_status semel_running_begin_fn(semel_tx tx, const struct semel_running *running,
 					    uint32_t *runs_out, semel_error *error);
 typedef semel_status semel_running_end_fn(semel_tx tx, struct semel_text scope,
@@ -80,10 +81,10 @@ struct semel_subscription_row {
 
 /* A topic that a scope reads, or has read once. */
 typedef void (*semel_topic_visitor)(struct semel_text topic, int64_t since_ms,
-				    int64_t removed_at_ms /* 0: it still does */, void *user);
+				    int64_t removed_at_ms /* 0: it still reads it */, void *user);
 
-/* Also records which topics the scope reads: one that is not among them any more is removed as of
- * now. A scope that wrote no claims and does so from now on begins now (from_latest). */
+/* Also records which topics the scope reads; a topic that it no longer reads is recorded as removed
+ * now. A scope that wrote no claims before, and does so from now on, begins now (from_latest). */
 typedef semel_status semel_subscription_put_fn(semel_store *store,
 					       const struct semel_subscription_row *row,
 					       int64_t now_ms, semel_error *error);
@@ -95,10 +96,10 @@ typedef semel_status semel_subscription_list_fn(semel_store *store, struct semel
 typedef semel_status semel_subscription_topics_fn(semel_store *store, struct semel_text scope,
 						  semel_topic_visitor visit, void *user,
 						  semel_error *error);
-/* NOT_FOUND when there is none of that scope. */
+/* NOT_FOUND when the scope has no subscription. */
 typedef semel_status semel_subscription_pause_fn(semel_store *store, struct semel_text scope,
 						 bool paused, semel_error *error);
-/* One that is not registered is not paused. */
+/* A subscription that is not registered is not paused. */
 typedef semel_status semel_subscription_is_paused_fn(semel_store *store, struct semel_text scope,
 						     bool *paused_out, semel_error *error);
 
@@ -106,13 +107,13 @@ typedef semel_status semel_subscription_is_paused_fn(semel_store *store, struct 
 
 /* Characters of a target or a detail; what is longer ends in an ellipsis. */
 #define SEMEL_AUDIT_TEXT "4096"
-/* The outcome while the action runs, and for good when the process ended in between. */
+/* The outcome while the action runs; it stays if the process ends meanwhile. */
 #define SEMEL_AUDIT_BEGUN "begun"
 
 /* What an operator did, or tried to do. */
 struct semel_audit_row {
 	int64_t at_ms;
-	struct semel_text who, what, target, detail; /* of the last two data NULL: none */
+	struct semel_text who, what, target, detail; /* target, detail: data NULL: none */
 	/* "begun", "done", "done: …", "refused: not-pending", "failed: outage"; data NULL: the row
 	 * was written before there was a column for it. */
 	struct semel_text outcome;
@@ -138,11 +139,11 @@ struct semel_prune_counts {
 	uint64_t outbox, inbox, dead;
 };
 
-/* Deletes a bounded number of rows in a short transaction, or counts (dry run: all that would go).
- * more_out: call again. Only PUBLISHED rows of the outbox (and FAILED ones whose dead letter has
- * gone), finished claims, and dead letters without followers go, but none whose replay is not
- * settled. A dead letter with an event id leaves a FAILED claim in its scope, unless there is a
- * claim. */
+/* Deletes a bounded number of rows in a short transaction, or counts (dry run: all rows that would
+ * be deleted). *more_out: call again. Deletes only PUBLISHED rows of the outbox (and FAILED ones
+ * whose dead letter was deleted), finished claims, and dead letters without followers, except those
+ * whose replay is not settled. A dead letter with an event id leaves a FAILED claim in its scope,
+ * unless there is a claim already. */
 typedef semel_status semel_store_prune_fn(semel_store *store,
 					  const struct semel_retention_cutoffs *cutoffs,
 					  bool dry_run, struct semel_prune_counts *counts_out,
@@ -156,8 +157,8 @@ struct semel_trace_entry {
 	const char *what; /* "committed", "published", "claimed", "processed", "dead-lettered", … */
 	const char *scope;  /* NULL: the producer's side */
 	const char *detail; /* NULL: none */
-	const char *quoted; /* a text from outside (an error of a handler, a reason), behind the
-			     * detail; NULL: none */
+	const char *quoted; /* a text from outside (an error of a handler, a reason), shown after
+			     * the detail; NULL: none */
 };
 
 typedef void (*semel_trace_visitor)(const struct semel_trace_entry *entry, void *user);
@@ -176,13 +177,13 @@ struct semel_slot_status {
 	int64_t limit; /* bytes that the server keeps at most; -1: no limit */
 };
 
-/* With a change stream: the slot of this name. */
+/* Only with a change stream: reads the slot of this name. */
 typedef semel_status semel_slot_read_fn(semel_store *store, const char *slot,
 					struct semel_slot_status *status_out, semel_error *error);
 
 /* ---- the table ------------------------------------------------------------------------------ */
 
-/* Required, but for slot_read, which comes with a change stream. */
+/* Required, except for slot_read, which only stores with a change stream have. */
 struct semel_upkeep_functions {
 	semel_presence_put_fn *presence_put;
 	semel_presence_remove_fn *presence_remove;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Callbacks that a store runs once per row, on the caller's thread, inside the call. What they are
- * given lives until they return. Another answer than OK ends the reading and is returned. */
+/* Callbacks that a store runs once per row, on the caller's thread, inside the call. Their
+ * arguments live until they return. A status other than OK ends the reading and is returned. */
 #ifndef SEMEL_STORE_VISITORS_H
 #define SEMEL_STORE_VISITORS_H
 

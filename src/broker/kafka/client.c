@@ -446,7 +446,8 @@ semel_status semel_kafka_check_health(struct semel_kafka *kafka, semel_error *er
 			       kafka->address, reason_of(kafka, err));
 }
 
-/* The first failure does not count: a name may have several addresses, and the first not answer. */
+/* Waits a while after the first failure: a name may have several addresses, the first of which does
+ * not answer. */
 static bool is_timed_out(const struct semel_kafka *kafka, int64_t until_ms)
 {
 	int64_t now_ms = semel_steady_ms(kafka->env);

@@ -139,8 +139,7 @@ void semel_kafka_partition_accepted(struct semel_kafka *kafka,
 	partition->accepted = accepted_by == inflight->partition;
 	partition->accepted_ms = kafka->window.polled_ms;
 	if (!partition->accepted)
-		kafka->topics[inflight->topic].partitions =
-			0; /* there are more partitions: query them */
+		kafka->topics[inflight->topic].partitions = 0; /* there are more: query them */
 }
 
 /* ---- waiting events --------------------------------------------------------------------- */

@@ -337,7 +337,7 @@ static struct offset_range *range_of(struct search *search, const char *topic, i
 	return NULL;
 }
 
-static bool is_settled(const struct offset_range *range, int64_t offset)
+static bool is_acked(const struct offset_range *range, int64_t offset)
 {
 	const struct semel_kafka_assignment *assignment = range->assignment;
 	for (size_t i = 0; assignment && i < assignment->length; i++)
@@ -360,7 +360,7 @@ static void check_record(struct semel_kafka *kafka, struct search *search,
 	if (!id.data && !over)
 		id = semel_kafka_header(kafka, message, "id"); /* of an adopted outbox */
 	if (id.data && message->offset < range->end && semel_text_equal(id, search->id) &&
-	    !is_settled(range, message->offset))
+	    !is_acked(range, message->offset))
 		search->found = true;
 	range->from = over ? range->end : message->offset + 1;
 	if (range->from >= range->end)

@@ -125,6 +125,7 @@ static void kafka_set_offset_store(struct semel_broker *broker,
 
 const struct semel_broker_driver semel_kafka_driver = {
 	.scheme = "kafka",
+	.form = "kafka://host:9092",
 	.works_in_background = true, /* librdkafka's threads */
 	.open = kafka_open,
 	.close = kafka_close,

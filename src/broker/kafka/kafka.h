@@ -40,9 +40,8 @@ struct semel_kafka_setting {
 };
 
 struct semel_kafka_settings {
-	char *servers; /* "host:port,host:port" */
-	struct semel_kafka_setting
-		forwarded[SEMEL_URL_PARAMS_MAX + 1]; /* forwarded to librdkafka */
+	char *servers;                                                  /* "host:port,host:port" */
+	struct semel_kafka_setting forwarded[SEMEL_URL_PARAMS_MAX + 1]; /* to librdkafka */
 	size_t forwarded_count;
 	char *prefix; /* of the names of topics and groups at the cluster */
 	bool create_topics;
@@ -111,7 +110,7 @@ struct semel_kafka {
 	uint32_t prefetch;
 	uint64_t prefetch_bytes;
 	bool from_latest;
-	uint32_t tiers; /* this process writes to so many */
+	uint32_t tiers; /* number of tiers that this process writes to */
 	bool closing;
 	bool assigned; /* the group has answered with an assignment, perhaps empty, at least once */
 	struct semel_kafka_assignment *assignments;

@@ -58,9 +58,8 @@ struct semel_kafka_inflight_list {
 
 struct semel_kafka_window {
 	struct semel_kafka_inflight *inflight, *unused;
-	struct semel_kafka_inflight *done, *last_done; /* answered, not reported */
-	struct semel_kafka_inflight *waiting,
-		*last_waiting;  /* for the first record at their partition */
+	struct semel_kafka_inflight *done, *last_done;       /* answered, not reported */
+	struct semel_kafka_inflight *waiting, *last_waiting; /* for a first record */
 	int64_t polled_ms;      /* steady: when delivery reports were handled last */
 	uint32_t size, refused; /* entries; refused ones among the done */
 	uint64_t sequence;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What Kafka stores of ours, written and read: an event as a record, and the metadata of a commit.
+/* How an event is written to Kafka as a record and read from it; and the metadata of a commit.
  *
  * The key of a record is the aggregate's id, its value the payload, which librdkafka reads in place
  * (the event is unchanged until its outcome); everything else is a header. Foreign records are read

@@ -149,7 +149,7 @@ static semel_status ensure_dead_letter_topic(struct semel_kafka *kafka, const ch
 	status = semel_kafka_topic_ensure(kafka, name, topic->partitions, dead_letter_topic_out,
 					  error);
 	if (status == SEMEL_UNROUTABLE || status == SEMEL_NACKED)
-		return SEMEL_OUTAGE; /* the topic is at fault, not the event */
+		return SEMEL_OUTAGE; /* the dead letter topic is at fault, not the event */
 	return status;
 }
 

@@ -97,8 +97,8 @@ uint32_t semel_kafka_tier_of(const struct semel_kafka *kafka, const char *topic,
 
 /* ---- examine.c ---- */
 
-/* Does the topic (its full name) keep every record between its beginning and its end? False also
- * when the cluster does not answer. */
+/* Does the topic (its full name) keep every record between its beginning and its end? False also if
+ * the cluster does not answer. */
 bool semel_kafka_has_all_records(struct semel_kafka *kafka, const char *topic);
 
 #endif

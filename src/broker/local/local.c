@@ -234,6 +234,7 @@ static const char *local_blocked(struct semel_broker *broker)
 
 const struct semel_broker_driver semel_local_driver = {
 	.scheme = "local",
+	.form = "local:PATH",
 	.open = local_open,
 	.close = local_close,
 	.watch = local_watch,

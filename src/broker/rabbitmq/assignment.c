@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One queue that we consume, on a channel of its own.
  *
- * - Acks are sent as one where the tags are next to each other: everything up to the first unacked
- *   tag with one "multiple", the rest one by one. The tag of a "multiple" is one that was not acked
- *   before, or the broker would not know it.
- * - To release a queue, the channel is closed: what is unacked goes back to its head, in order. (To
- *   cancel only would let the next consumer overtake what is unacked.)
+ * - Acks of adjacent tags are sent as one: everything up to the first unacked tag with one
+ *   "multiple", the rest one by one. The tag of a "multiple" is one that was not acked before,
+ *   because the broker would not know any other.
+ * - To release a queue, the channel is closed: unacked deliveries go back to the head of the queue,
+ *   in order. (If the consumer were only cancelled, the next consumer would overtake them.)
  * - An opening has a number; what was delivered under an earlier one is not ours to ack.
- * - The broker's channel passes on 32 acks to a quorum queue that has not applied them; it
- *   holds the next ones, and drops them when it is closed. So before it is closed the queue is made
- *   to answer.
+ * - The broker's channel passes on at most 32 acks that a quorum queue has not applied; it holds
+ *   the next ones, and drops them when it is closed. So the queue is made to answer before the
+ *   channel is closed.
  */
 #include "base/error.h"
 #include "broker/rabbitmq/rabbitmq.h"
@@ -71,7 +71,7 @@ bool semel_rabbit_assignment_add_tag(struct semel_rabbit_assignment *assignment,
 	return true;
 }
 
-/* What arrives has the last tag. */
+/* The delivery that arrives has the last tag. */
 void semel_rabbit_assignment_add_unacked(struct semel_rabbit_assignment *assignment,
 					 struct semel_rabbit_unacked *unacked)
 {
@@ -94,8 +94,8 @@ void semel_rabbit_assignment_ack(struct semel_rabbit *rabbit, uint32_t at, uint6
 	}
 }
 
-/* How many from the start are acked. last_out: the highest of them whose ack was not sent; 0: none.
- */
+/* How many deliveries from the start are acked. last_out: the highest tag among them whose ack was
+ * not sent; 0: none. */
 static size_t acked_run(const struct semel_rabbit_assignment *assignment, uint64_t *last_out)
 {
 	size_t run = 0;
@@ -153,7 +153,7 @@ uint64_t semel_rabbit_assignment_count_unacked(const struct semel_rabbit_assignm
 /* ---- opening and closing --------------------------------------------------------------------- */
 
 /* The broker limits the number of deliveries, not their bytes. So the number follows from the size
- * of those that arrived before the queue was opened; what is too much then stays unread. */
+ * of the deliveries that arrived before the queue was opened; any excess then stays unread. */
 static uint16_t window_for(const struct semel_rabbit *rabbit)
 {
 	size_t window = rabbit->average_size > 0 ? rabbit->budget / rabbit->average_size : SIZE_MAX;
@@ -164,7 +164,7 @@ static uint16_t window_for(const struct semel_rabbit *rabbit)
 	return window > 0 ? (uint16_t)window : 1;
 }
 
-/* from: where in a stream. */
+/* from: where reading begins in a stream. */
 static semel_status start_consuming(struct semel_rabbit *rabbit, uint32_t at, int64_t from,
 				    semel_error *error)
 {
@@ -222,13 +222,13 @@ static semel_status declare_passively(struct semel_rabbit *rabbit, uint32_t at, 
 	return semel_rabbit_call_end(rabbit, channel_of(at), NULL, error);
 }
 
-/* To add a consumer is a command that the queue answers after those before it; to remove it is
- * another one. (Behind a single active consumer it gets nothing; without one, a message at most.)
- */
+/* Waits until the queue has handled all earlier commands: it answers the command that adds a
+ * consumer after those before it, and the command that removes the consumer likewise. (After a
+ * single active consumer, the added one gets no message; without one, at most one message.) */
 static semel_status await_queue(struct semel_rabbit *rabbit, uint32_t at, semel_error *error)
 {
 	const struct semel_rabbit_library *library = rabbit->library;
-	const amqp_bytes_t tag = semel_rabbit_string("semel.settle");
+	const amqp_bytes_t tag = semel_rabbit_string("semel.await");
 	uint16_t channel = channel_of(at);
 	library->basic_qos(rabbit->connection, channel, 0, 1, 0);
 	semel_status status = semel_rabbit_call_end(rabbit, channel, NULL, error);
@@ -245,8 +245,9 @@ static semel_status await_queue(struct semel_rabbit *rabbit, uint32_t at, semel_
 	return status == SEMEL_OK ? declare_passively(rabbit, at, error) : status;
 }
 
-/* The first time the queue has applied what had been passed on to it, and the channel learns that
- * and passes on the rest; the second time the queue has applied that too. */
+/* After the first round the queue has applied the acks that had been passed on to it, and the
+ * channel learns that and passes on the rest; after the second round the queue has applied these,
+ * too. */
 semel_status semel_rabbit_assignment_await_acks(struct semel_rabbit *rabbit, uint32_t at,
 						semel_error *error)
 {
@@ -299,8 +300,8 @@ reset:
 
 /* ---- counting -------------------------------------------------------------------------------- */
 
-/* The channel answers before it passes on what the queue had sent to it earlier; it has passed that
- * on when it answers a second time. */
+/* The channel answers before it passes on what the queue had sent to it earlier; when it answers a
+ * second time, it has passed that on. */
 static semel_status request_twice(struct semel_rabbit *rabbit, uint32_t at, uint64_t *ready_out,
 				  semel_error *error)
 {
@@ -322,10 +323,10 @@ semel_status semel_rabbit_assignment_count_ready(struct semel_rabbit *rabbit, ui
 	struct semel_rabbit_assignment *assignment = &rabbit->assignments[at];
 	*ready_out = 0;
 	semel_status status = request_twice(rabbit, at, ready_out, error);
-	/* A consumer time-out, perhaps: the next fetch opens it again. */
+	/* Perhaps a consumer time-out closed it: the next fetch opens it again. */
 	if (!assignment->open && (status == SEMEL_OK || status == SEMEL_CONFIG))
 		status = semel_rabbit_count(rabbit, assignment->queue, ready_out, NULL, error);
-	return status == SEMEL_BUSY ? SEMEL_OK : status; /* the unacked list has enough */
+	return status == SEMEL_BUSY ? SEMEL_OK : status; /* the unacked list is full */
 }
 
 /* ---- balancing with other consumers ---------------------------------------------------------- */
@@ -338,8 +339,8 @@ static uint32_t count_active(const struct semel_rabbit *rabbit)
 	return count;
 }
 
-/* Consumers of the subscription, us among them. A quorum queue does not report its standbys, so
- * all of them are consumers of a classic queue to which nothing is published. */
+/* Counts the consumers of the subscription, including this one. A quorum queue does not report its
+ * standby consumers, so all of them also consume a classic queue to which nothing is published. */
 static semel_status count_consumers(struct semel_rabbit *rabbit, uint32_t *count_out,
 				    semel_error *error)
 {
@@ -365,7 +366,7 @@ static void release_surplus(struct semel_rabbit *rabbit, uint32_t excess)
 	}
 }
 
-/* When the channel could not be closed, the assignment is not ours any more all the same. */
+/* Even if the channel could not be closed, the assignment is no longer ours. */
 static semel_status release(struct semel_rabbit *rabbit, uint32_t at, semel_error *error)
 {
 	semel_status status = close_assignment(rabbit, at, error);
@@ -387,8 +388,8 @@ static semel_status release_idle(struct semel_rabbit *rabbit, semel_error *error
 }
 
 /* The broker makes the consumer that came first the active one of every queue. So a consumer that
- * is active in more than its quota releases some, and is the last one to stand by for them again.
- * Of streams none takes more than its quota. */
+ * is active on more queues than its quota releases some, and becomes the last standby of these. For
+ * streams, no consumer takes more than its quota. */
 semel_status semel_rabbit_balance(struct semel_rabbit *rabbit, semel_error *error)
 {
 	int64_t now_ms = semel_steady_ms(rabbit->env);

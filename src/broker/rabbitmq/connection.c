@@ -4,14 +4,14 @@
  * - The broker is unreachable, or the connection breaks: OUTAGE. The login, the host or an argument
  *   is refused: CONFIG, with the broker's own words.
  *
- * TLS: the library makes the session and reads from it; writing is ours, so that amqp: and amqps:
- * have one write path (write.c).
+ * TLS: the library makes the session and reads from it; we write, so that amqp: and amqps: have one
+ * write path (write.c).
  *
- * - The library does not hand out its session, but OpenSSL calls back when the handshake begins, on
+ * - The library does not expose its session, but OpenSSL calls back when the handshake begins, on
  *   the thread that opens the socket.
- * - A record that the socket took only half of is OpenSSL's to finish, with the same bytes. They
- *   are still at the start of the output then, and the library writes nothing before all of the
- *   output is written.
+ * - If the socket accepted only part of a record, OpenSSL has to finish it, with the same bytes.
+ *   They are still at the start of the output then, and the library writes nothing before all of
+ *   the output is written.
  * - The library frees the session when it closes the socket; a connection that is lost writes
  *   nothing any more.
  */
@@ -58,8 +58,8 @@ static bool is_address(const char *host)
 	return inet_pton(AF_INET, host, bytes) == 1 || inet_pton(AF_INET6, host, bytes) == 1;
 }
 
-/* The library compares names only, and would refuse every address: those are compared by OpenSSL,
- * as a part of the handshake. */
+/* The library compares names only, and would refuse every address: OpenSSL compares addresses, as a
+ * part of the handshake. */
 static bool verify_host(const struct semel_rabbit *rabbit, amqp_socket_t *socket, void *context)
 {
 	const struct semel_rabbit_library *library = rabbit->library;
@@ -82,8 +82,8 @@ static semel_status refuse_file(const struct semel_rabbit *rabbit, const char *p
 		rabbit->address);
 }
 
-/* Before the socket is opened: certificates, the expected host, and the callback that finds the
- * session. */
+/* Called before the socket is opened: sets certificates, the expected host, and the callback that
+ * finds the session. */
 static semel_status prepare_tls(struct semel_rabbit *rabbit, amqp_socket_t *socket,
 				semel_error *error)
 {
@@ -106,7 +106,7 @@ static semel_status prepare_tls(struct semel_rabbit *rabbit, amqp_socket_t *sock
 	return SEMEL_OK;
 }
 
-/* After that, on the same thread. NULL: there is none. */
+/* Called after the socket was opened, on the same thread. NULL: there is no session. */
 static void *take_session(void)
 {
 	void *session = session_in_handshake;
@@ -158,7 +158,7 @@ static bool has_words(amqp_bytes_t text, const char *words)
 	return memmem(text.bytes, text.len, words, strlen(words)) != NULL;
 }
 
-/* No error in the settings: a consumer time-out; and a node that was restarted answers before its
+/* Not an error in the settings: a consumer time-out, or a restarted node that answers before its
  * replicas of streams run. */
 static bool is_transient(amqp_bytes_t text)
 {
@@ -233,7 +233,7 @@ semel_status semel_rabbit_call_end(struct semel_rabbit *rabbit, uint16_t channel
 	return semel_rabbit_channel_closed(rabbit, channel, reply.reply.decoded, error);
 }
 
-/* The library has read frames from the socket that we have not taken, and want to take. */
+/* Has the library read frames from the socket that we have not taken, and can take? */
 static bool has_frames(const struct semel_rabbit *rabbit)
 {
 	return !semel_rabbit_unacked_list_is_full(rabbit) &&
@@ -246,7 +246,7 @@ void semel_rabbit_signal_ready(struct semel_rabbit *rabbit)
 	uint64_t one = 1;
 	if (has_frames(rabbit) || rabbit->unacked.waiting > rabbit->unacked.waiting_before) {
 		ssize_t written = write(rabbit->ready_fd, &one, sizeof(one));
-		(void)written; /* it fails only when the count is full, so it is readable already */
+		(void)written; /* fails only when the count is full, so it is readable already */
 		rabbit->ready_signalled = true;
 	}
 }
@@ -360,7 +360,7 @@ static amqp_table_entry_t flag_entry(const char *name)
 						.value.boolean = 1 } };
 }
 
-/* Our capabilities: without them the broker would block, cancel and refuse in silence. */
+/* Announces our capabilities: without them the broker would block, cancel and refuse silently. */
 static amqp_rpc_reply_t login(struct semel_rabbit *rabbit)
 {
 	const struct semel_rabbit_settings *settings = &rabbit->settings;
@@ -459,7 +459,7 @@ static semel_status await_acks(struct semel_rabbit *rabbit)
 	return SEMEL_OK;
 }
 
-/* A broker that blocks the connection would not read the request to close it. */
+/* A broker that blocks the connection would not read a request to close it. */
 void semel_rabbit_disconnect(struct semel_rabbit *rabbit)
 {
 	struct timeval timeout = { .tv_sec = CLOSE_TIMEOUT_S };

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Consuming: a subscription is a queue for each of its topics (or several, when it is spread over
- * partitions). What has arrived is in the unacked list until it is acked; fetch copies it to the
- * caller.
+/* Consuming: a subscription is a queue for each of its topics (or several, if it is spread over
+ * partitions). A delivery that has arrived is in the unacked list until it is acked; fetch copies
+ * it to the caller.
  *
  * - At most prefetch deliveries are fetched and unacked, whatever the broker sent ahead.
  * - A delivery's tag names its queue (8 bits), the opening of that queue (16) and the broker's tag.
  * - When a binding is deleted, or disappears with its exchange, the consumer is not informed: the
- *   queue and its consumer stay, and events miss it. So a consumer declares the bindings of
- *   its subscription again from time to time; where they exist, that changes nothing.
+ *   queue and its consumer stay, but events no longer reach them. So a consumer declares the
+ *   bindings of its subscription again from time to time; where they exist, that changes nothing.
  */
 #include "base/error.h"
 #include "base/text.h"
@@ -31,7 +31,7 @@ static bool is_first_of_topic(const struct semel_rabbit *rabbit, uint32_t at)
 	return true;
 }
 
-/* Without the permission, or with an exchange of another type, existing bindings stay in use. */
+/* Without permission, or with an exchange of another type, existing bindings stay in use. */
 static semel_status handle_failure(struct semel_rabbit *rabbit, const char *topic,
 				   semel_status status, semel_error *why, semel_error *error)
 {
@@ -353,7 +353,8 @@ static semel_status ack_skipped(struct semel_rabbit *rabbit, semel_error *error)
 	return SEMEL_OK;
 }
 
-/* A socket from which nothing is read for now would wake its sleeper all the time. */
+/* Watches the socket only while it is read: otherwise unread data would wake the sleeper all the
+ * time. */
 static void watch_while_reading(struct semel_rabbit *rabbit)
 {
 	bool full = semel_rabbit_unacked_list_is_full(rabbit);
@@ -366,8 +367,8 @@ static void watch_while_reading(struct semel_rabbit *rabbit)
 		semel_wake_watch_fd(rabbit->wake, rabbit->fd);
 }
 
-/* A queue whose channel the broker closed (its consumer time-out) is opened again when something of
- * it is wanted, and not while an operator or the breaker stops fetching: each opening counts as a
+/* A queue whose channel the broker closed (consumer time-out) is opened again when deliveries are
+ * wanted, and not while an operator or the breaker stops fetching: each opening counts as a
  * delivery. */
 static semel_status maintain(struct semel_rabbit *rabbit, bool reopens, semel_error *error)
 {
@@ -448,7 +449,7 @@ uint64_t semel_rabbit_count_in_flight(struct semel_broker *broker)
 	return count;
 }
 
-/* Without the broker: it counts deliveries that go back, and limits them. */
+/* Rewinds without the broker, because it counts and limits the deliveries that go back to it. */
 semel_status semel_rabbit_rewind(struct semel_broker *broker, semel_error *error)
 {
 	struct semel_rabbit *rabbit = semel_rabbit_of(broker);

@@ -4,8 +4,8 @@
  * Only connections that publish are informed of an alarm. So a message without a body is published
  * to a queue that does not exist: the broker returns it and confirms, or says that it is blocked.
  *
- * What AMQP has no request for, the management plugin reports over HTTP: bindings, nodes, disks.
- * Where the plugin is not enabled, that is advice, no problem.
+ * AMQP has no request for bindings, nodes and disks: the management plugin reports them over HTTP.
+ * A plugin that is not enabled is reported as advice, not as a problem.
  */
 #include "base/curl.h"
 #include "base/error.h"
@@ -19,7 +19,7 @@
 #define FETCH_MS     5000
 #define BODY_MAX     (16 * 1024 * 1024)
 #define TEXT_SIZE    1024
-#define LIMIT_HIGH   1000 /* deliveries; a limit above is never reached by a working consumer */
+#define LIMIT_HIGH   1000 /* deliveries; no working consumer reaches a limit above this */
 #define OLDEST_MAJOR 3
 #define OLDEST_MINOR 10
 
@@ -64,8 +64,8 @@ static json_t *parse(long code, const struct semel_buffer *body, semel_error *er
 	return answer;
 }
 
-/* "/api/KIND", "/api/KIND/VHOST/NAME", "/api/KIND/VHOST/NAME/WHAT". The caller's to release; NULL:
- * error says why. */
+/* "/api/KIND", "/api/KIND/VHOST/NAME", "/api/KIND/VHOST/NAME/WHAT". The caller releases the result;
+ * NULL: the error says why. */
 static json_t *get(const struct semel_rabbit *rabbit, const char *management, const char *kind,
 		   const char *name, const char *what, semel_error *error)
 {
@@ -177,7 +177,7 @@ static bool binds(const json_t *bindings, const char *source, const char *key)
 	return false;
 }
 
-/* A binding of earlier settings stays, and brings what the new one leaves out. */
+/* A binding of earlier settings stays, and brings events that the new one leaves out. */
 static void report_extra_bindings(const json_t *bindings, const char *queue, const char *source,
 				  const char *key, const struct semel_examination *examination)
 {
@@ -199,11 +199,11 @@ static void report_extra_bindings(const json_t *bindings, const char *queue, con
 }
 
 struct expected_binding {
-	const char *kind, *name, *what; /* whose bindings: "queues", its name, "bindings" */
+	const char *kind, *name, *what; /* their owner: "queues", its name, "bindings" */
 	const char *source, *key;
 };
 
-/* False: the plugin cannot be asked, so the rest need not be either. */
+/* False: the plugin cannot be queried, so the other bindings need not be checked. */
 static bool examine_binding(const struct semel_rabbit *rabbit,
 			    const struct expected_binding *expected,
 			    const struct semel_examination *examination)
@@ -213,7 +213,7 @@ static bool examine_binding(const struct semel_rabbit *rabbit,
 	json_t *bindings = get(rabbit, examination->management, expected->kind, expected->name,
 			       expected->what, &error);
 	if (!bindings && error.status == SEMEL_NOT_FOUND)
-		return true; /* a queue or exchange that is missing is reported already */
+		return true; /* a missing queue or exchange has been reported already */
 	if (!bindings) {
 		snprintf(text, sizeof(text), "bindings cannot be read: %.900s", error.text);
 		semel_examination_report(
@@ -247,7 +247,7 @@ static json_int_t number_of(const json_t *object, const char *name)
 	return json_is_integer(value) ? json_integer_value(value) : -1;
 }
 
-/* The lower one of both applies; without one, RabbitMQ 4 has a default. */
+/* The lower one of both limits applies; without a limit, RabbitMQ 4 has a default. */
 static void examine_limit(const struct semel_rabbit *rabbit, const char *queue,
 			  const struct semel_examination *examination)
 {
@@ -388,7 +388,7 @@ static void examine_alarm(struct semel_rabbit *rabbit, const struct semel_examin
 							.metadata = &metadata };
 	char text[TEXT_SIZE];
 	semel_error error = { 0 };
-	/* The first one makes this a connection that publishes, and is answered in any case. */
+	/* The first message makes this a connection that publishes, and is answered in any case. */
 	semel_rabbit_lock(&rabbit->broker);
 	semel_status status = semel_rabbit_send_confirmed(rabbit, &outgoing, &error);
 	if (status != SEMEL_BUSY && status != SEMEL_CONFIG)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Heartbeats, and the lock that lets a thread send them while the owner of the connection is
- * busy: in a slow handler, or asleep. They are ours: the library has no thread for them, and
- * would send them in the middle of a frame that the socket took only half of.
+/* Heartbeats, and the lock that lets a thread send them while the owner of the connection is busy
+ * (in a slow handler) or asleep. We send them ourselves: the library has no thread for them, and
+ * would send them in the middle of a frame that the socket accepted only in part.
  *
  * - The owner holds the mutex whenever it is inside a function of the driver; the thread takes it
  *   only for the moment of a heartbeat, so nothing is ever written into the middle of a frame.
@@ -47,7 +47,7 @@ static void *send_heartbeats(void *argument)
 	while (!semel_wake_is_notified(rabbit->heartbeat.wake)) {
 		pthread_mutex_lock(&rabbit->heartbeat.mutex);
 		if (!rabbit->lost)
-			(void)send_when_due(rabbit, NULL); /* a failure is the owner's to report */
+			(void)send_when_due(rabbit, NULL); /* the owner reports a failure */
 		pthread_mutex_unlock(&rabbit->heartbeat.mutex);
 		(void)semel_wake_sleep(rabbit->heartbeat.wake, rabbit->heartbeat_ms / 4);
 	}
@@ -60,7 +60,7 @@ bool semel_rabbit_heartbeat_init(struct semel_rabbit *rabbit)
 	       semel_wake_new(&rabbit->heartbeat.wake, NULL) == SEMEL_OK;
 }
 
-/* Signals are for the application's own threads. */
+/* All signals are blocked in this thread: they are for the application's own threads. */
 void semel_rabbit_heartbeat_start(struct semel_rabbit *rabbit)
 {
 	sigset_t all, before;

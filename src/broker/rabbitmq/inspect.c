@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The backlog. The broker counts what is ready in a queue, not what its consumers have unacked: our
- * own deliveries are added, those of another consumer are not known.
+/* The backlog. The broker counts the ready messages of a queue, not those that its consumers have
+ * unacked: our own unacked deliveries are added, those of another consumer are not known.
  *
  * A queue is counted while deliveries arrive. The library's own calls read everything that the
  * broker has sent before its answer, however much that is. So the request is sent here, and the
- * answer is found among the frames as they are taken; when the unacked list is full before it has
- * arrived, there is none (BUSY), and it is ignored when it arrives.
+ * answer is found among the frames as they are taken; if the unacked list is full before the answer
+ * has arrived, the result is BUSY, and the answer is ignored when it arrives.
  *
- * A message that leaves a tier is in no queue for a moment. So what a tier had and has no longer
- * counts as waiting until it has arrived here, or for a second.
+ * A message that leaves a tier is in no queue for a moment. So messages that a tier had and no
+ * longer has count as waiting until they have arrived here, or for a second.
  *
  * Tiers are counted as they exist, not as the settings of this process need them: another process,
  * or an earlier start, may have had longer delays. */
@@ -147,7 +147,7 @@ void semel_rabbit_tier_added(struct semel_rabbit *rabbit, const char *queue)
 		return; /* it only makes a drain end later */
 	state->count++;
 	for (size_t i = 0; i < rabbit->tier_count; i++)
-		rabbit->tiers[i].missing_until_ms = 0; /* shorter ones were made with it */
+		rabbit->tiers[i].missing_until_ms = 0; /* shorter tiers were created with it */
 	state->added_ms = semel_now_ms(rabbit->env);
 }
 
@@ -184,8 +184,8 @@ static int64_t due_of(struct semel_rabbit *rabbit, const char *queue, uint32_t t
 	return due_ms > now_ms ? due_ms : now_ms + length_ms;
 }
 
-/* Each request for a queue that does not exist is a line in the broker's log of errors. So it is
- * asked for again after a while; or when nothing else waits, before that is reported. */
+/* Each request for a queue that does not exist writes a line to the broker's error log. So a
+ * missing tier is queried again only after a while, or before it is reported that nothing waits. */
 static semel_status count_tier(struct semel_rabbit *rabbit, const char *queue, uint64_t *ready_out,
 			       semel_error *error)
 {
@@ -215,7 +215,7 @@ static semel_status count_tiers(struct semel_rabbit *rabbit,
 			return status;
 		status = count_tier(rabbit, queue, &ready, error);
 		if (status == SEMEL_NOT_FOUND)
-			continue; /* longer ones may exist: of other settings */
+			continue; /* longer tiers of other settings may exist */
 		if (status != SEMEL_OK)
 			return status;
 		update_tier(rabbit, queue, ready);
@@ -228,7 +228,7 @@ static semel_status count_tiers(struct semel_rabbit *rabbit,
 	return SEMEL_OK;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- the backlog ----------------------------------------------------------------------------- */
 
 static semel_status count_assignment(struct semel_rabbit *rabbit, uint32_t at,
 				     struct semel_backlog *backlog, semel_error *error)
@@ -302,7 +302,7 @@ static void count_transit(const struct semel_rabbit *rabbit, struct semel_backlo
 		backlog->waiting += rabbit->in_transit;
 }
 
-/* Another process may have made a tier since it was asked for. */
+/* Another process may have created a tier since it was last queried. */
 static bool forget_missing(struct semel_rabbit *rabbit)
 {
 	int64_t now_ms = semel_steady_ms(rabbit->env);
@@ -365,9 +365,9 @@ semel_status semel_rabbit_backlog(struct semel_broker *broker, const char *scope
 	return count_all(rabbit, scope, topics, false, backlog_out, error);
 }
 
-/* To count what waits in a stream is to read it once more, and a new reader needs what one that
- * already reads does not: the coordinator of streams, which may be unreachable for hours. So that
- * is done only when nothing has arrived for a while. */
+/* Counting what waits in a stream means reading it with another reader. A new reader needs the
+ * coordinator of streams, which may be unreachable for hours; an existing one does not. So that is
+ * done only when nothing has arrived for a while. */
 semel_status semel_rabbit_next_due(struct semel_broker *broker, const char *scope,
 				   const char *const *topics, int64_t *due_ms_out,
 				   semel_error *error)
@@ -399,7 +399,7 @@ static semel_status find_in_tiers(struct semel_rabbit *rabbit,
 	return status;
 }
 
-/* A stream can be read without a trace. */
+/* Reading a stream leaves no trace. */
 static semel_status find_in_stream(struct semel_rabbit *rabbit,
 				   struct semel_rabbit_subscription *subscription,
 				   const char *event_id, bool *waiting_out, semel_error *error)
@@ -419,7 +419,7 @@ static semel_status find_in_stream(struct semel_rabbit *rabbit,
 	return find_in_tiers(rabbit, subscription, waiting_out, error);
 }
 
-/* A queue cannot be read without taking from it, which would disturb its order. */
+/* A queue cannot be read without taking messages from it, which would disturb its order. */
 semel_status semel_rabbit_find_event(struct semel_broker *broker, const char *scope,
 				     const char *const *topics, const char *event_id,
 				     bool *waiting_out, semel_error *error)

@@ -61,7 +61,7 @@
 
 struct semel_rabbit_library {
 	SEMEL_RABBIT_FUNCTIONS(SEMEL_RABBIT_MEMBER)
-	/* Of the OpenSSL that it is linked to; used in connection.c only. */
+	/* From the OpenSSL that the library is linked to; used in connection.c only. */
 	void *(*tls_parameters)(void *context);
 	int (*tls_expect_address)(void *parameters, const char *address);
 	long (*tls_control)(void *context, int command, long number, void *pointer);
@@ -72,7 +72,7 @@ struct semel_rabbit_library {
 	void (*tls_clear_errors)(void);
 };
 
-/* Any thread. CONFIG when it is not installed. The table lives until the process ends. */
+/* Any thread. CONFIG: librabbitmq is not installed. The table lives until the process ends. */
 semel_status semel_rabbit_library_get(const struct semel_rabbit_library **library_out,
 				      semel_error *error);
 

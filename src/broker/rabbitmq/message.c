@@ -2,7 +2,7 @@
 /* The properties and headers of a message, from any publisher, become an event (event/wire.h has
  * their meaning). Header values that are not texts are converted.
  *
- * librabbitmq has parsed them into a tree before; a frame is 128 KiB at most, and so is the tree.
+ * librabbitmq has parsed them into a tree before; a frame is at most 128 KiB, and so is the tree.
  */
 #include "broker/rabbitmq/rabbitmq.h"
 
@@ -164,7 +164,7 @@ static void find_tier(const amqp_field_value_t *death, struct semel_text *tier_o
 	}
 }
 
-/* A stream keeps no nested values; but what goes through a tier is dead-lettered once only. */
+/* A stream keeps no nested values; but what goes through a tier is dead-lettered only once. */
 static void read_broker_header(bool is_stream, struct semel_text name,
 			       const amqp_field_value_t *value, struct semel_text *tier_out)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The names of what topology.c declares for a subscription, and deleting by these names, whatever
- * partitions and delays it had. RabbitMQ calls it done when there was nothing to delete. */
+/* The names of what topology.c declares for a subscription, and deletion by these names, whatever
+ * partitions and delays the subscription had. RabbitMQ reports success if there was nothing to
+ * delete. */
 #include "base/error.h"
 #include "broker/rabbitmq/rabbitmq.h"
 
@@ -116,8 +117,8 @@ static semel_status delete_of(struct semel_rabbit *rabbit,
 	return delete_entity(rabbit, kind, name, error);
 }
 
-/* The exchanges first: nothing is brought to a queue while it is deleted. count 0: one, without a
- * number; else numbers from 1 on stand between prefix and suffix. */
+/* Exchanges first, so that nothing is routed to a queue while it is deleted. count 0: one name
+ * without a number; otherwise the numbers from 1 to count, between prefix and suffix. */
 static const struct entities {
 	enum kind kind;
 	const char *prefix, *suffix;

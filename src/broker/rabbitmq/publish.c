@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The window of events that the broker has not answered for.
+/* The window of events that the broker has not answered.
  *
- * - Of one aggregate at most one event is sent and unanswered: a broker may refuse one and take the
- *   next, so the next is sent only after the one before it was confirmed. The later ones form a
- *   chain behind the first one, and the first one of each aggregate is in the buckets.
+ * - At most one event of an aggregate is sent and unanswered: a broker may refuse one and accept
+ *   the next, so the next is sent only after the one before it was confirmed. The later ones form a
+ *   chain after the first one, and the first one of each aggregate is in the buckets.
  * - An event is confirmed by an ack of its tag. A return arrives before the ack of the same event.
  * - After a refusal the rest of the chain is refused too, as HELD, when the refusal is reported.
  * - While the broker is blocked nothing is sent and nothing is late.
- * - When the broker closes the channel, it is not known what it took: what did not cause that is
- *   sent again, in the order of each aggregate.
+ * - When the broker closes the channel, it is unknown which events it accepted: those that did not
+ *   cause it are sent again, in the order of each aggregate.
  */
 #include "base/error.h"
 #include "broker/rabbitmq/rabbitmq.h"
@@ -86,7 +86,7 @@ static struct semel_rabbit_inflight *first_of(struct semel_rabbit_window *window
 	return inflight;
 }
 
-/* Puts another one into its place in the buckets; with NULL: none. */
+/* Replaces the first event of an aggregate in the buckets; with NULL: removes it. */
 static void replace_first(struct semel_rabbit_window *window, struct semel_rabbit_inflight *first,
 			  struct semel_rabbit_inflight *with)
 {
@@ -131,7 +131,8 @@ static void add_sent(struct semel_rabbit_window *window, struct semel_rabbit_inf
 /* ---- outcomes -------------------------------------------------------------------------------- */
 
 /* The next event of the aggregate may be sent once this one is confirmed. A refused one stays in
- * the buckets until the refusal is reported, so that what is offered meanwhile joins its chain. */
+ * the buckets until the refusal is reported, so that an event that is offered meanwhile joins its
+ * chain. */
 static void finish(struct semel_rabbit_window *window, struct semel_rabbit_inflight *inflight,
 		   semel_status status, const char *reason)
 {
@@ -282,7 +283,7 @@ static semel_status write_event(struct semel_rabbit *rabbit, struct semel_rabbit
 	return semel_rabbit_write_message(rabbit, &outgoing, error);
 }
 
-/* What concerns this event only is its outcome; otherwise it is sent later. */
+/* A failure that concerns only this event is its outcome; otherwise the event is sent later. */
 static semel_status handle_unsent(struct semel_rabbit *rabbit,
 				  struct semel_rabbit_inflight *inflight, semel_status status,
 				  const char *why, semel_error *error)

@@ -98,7 +98,7 @@ static void rabbit_close(struct semel_broker *broker)
 	semel_rabbit_free(semel_rabbit_of(broker));
 }
 
-/* Without a connection yet. */
+/* Not connected yet. */
 static struct semel_rabbit *make(const struct semel_rabbit_library *library,
 				 const struct semel_env *env, uint32_t window)
 {
@@ -127,7 +127,7 @@ static void write_address(struct semel_rabbit *rabbit)
 		 settings->vhost[0] == '/' ? "" : "/", settings->vhost);
 }
 
-/* The settings have been read. */
+/* Called after the settings were read. */
 static semel_status connect(struct semel_rabbit *rabbit, semel_error *error)
 {
 	rabbit->broker.driver =
@@ -266,9 +266,9 @@ LOCKED(remove,
 	.compare = locked_compare, .examine = semel_rabbit_examine,                                \
 	.examine_bindings = semel_rabbit_examine_bindings, .remove = locked_remove
 
-const struct semel_broker_driver semel_rabbit_driver = { .scheme = "amqp",
-							 .has_exchanges = true,
-							 FUNCTIONS };
+const struct semel_broker_driver semel_rabbit_driver = {
+	.scheme = "amqp", .form = "amqp://user@host/", .has_exchanges = true, FUNCTIONS
+};
 const struct semel_broker_driver semel_rabbit_tls_driver = { .scheme = "amqps",
 							     .has_exchanges = true,
 							     FUNCTIONS };

@@ -41,7 +41,7 @@ enum semel_rabbit_channel {
 	SEMEL_RABBIT_PUBLISH = 1,
 	SEMEL_RABBIT_REQUEUE,
 	SEMEL_RABBIT_CONTROL,
-	SEMEL_RABBIT_MEMBERS,    /* which consumers a partitioned subscription has */
+	SEMEL_RABBIT_MEMBERS,    /* counts the consumers of a partitioned subscription */
 	SEMEL_RABBIT_PROBE,      /* to read a stream without consuming it; open for one probe */
 	SEMEL_RABBIT_ASSIGNMENTS /* this and the following: one per queue consumed */
 };
@@ -57,7 +57,7 @@ struct semel_rabbit_settings {
 	char *cacert, *cert, *key;
 	int64_t heartbeat_s;
 	int64_t max_message; /* bytes of a payload; 0: as the server has it */
-	int64_t partitions;  /* of subscriptions; 0: not named */
+	int64_t partitions;  /* of subscriptions; 0: not set */
 };
 
 /* Reads the URL. CONFIG names what is wrong, and never shows the password. */
@@ -77,7 +77,7 @@ struct semel_rabbit_inflight {
 	uint64_t aggregate; /* its hash */
 	uint64_t tag;       /* of its confirm; 0: not sent */
 	semel_status status;
-	struct semel_rabbit_inflight *next;           /* in the list it is in */
+	struct semel_rabbit_inflight *next;           /* in its list */
 	struct semel_rabbit_inflight *before, *after; /* among those sent, by tag */
 	struct semel_rabbit_inflight *aggregate_next; /* the next event of its aggregate */
 	struct semel_rabbit_inflight *aggregate_last; /* of the first one: the last one */
@@ -108,7 +108,7 @@ struct semel_rabbit_unacked {
 	struct semel_rabbit_unacked *before, *after;
 	struct semel_rabbit_slab *slab;
 	struct semel_delivery delivery;
-	size_t size; /* of all that */
+	size_t size; /* size of all that */
 	uint32_t assignment;
 	bool fetched; /* the caller has it */
 	bool skip;    /* a marker of ours, or acked before the stream was opened again */
@@ -118,8 +118,8 @@ struct semel_rabbit_unacked_list {
 	struct semel_rabbit_unacked *first, *last; /* in the order of arrival */
 	struct semel_rabbit_unacked *next;         /* all before it are fetched */
 	uint32_t waiting;                          /* not fetched */
-	uint32_t waiting_before;                   /* of them, at the end of the last fetch */
-	size_t bytes;                              /* of all, and of those that are arriving */
+	uint32_t waiting_before;                   /* of these, at the end of the last fetch */
+	size_t bytes;                              /* of all, including those that are arriving */
 	struct semel_rabbit_slab *slab, *spare;
 };
 
@@ -128,7 +128,7 @@ struct semel_rabbit_assembly {
 	bool expects_header;
 	uint64_t body_left;
 	char *body_at;
-	struct semel_rabbit_unacked *unacked; /* NULL: it is not kept (returned) */
+	struct semel_rabbit_unacked *unacked; /* NULL: not kept (a returned message) */
 };
 
 /* Of a delivery: ACKED_NOW until its ack is sent. */
@@ -139,11 +139,11 @@ struct semel_rabbit_assignment {
 	char *queue;
 	const char *topic;
 	int32_t partition;
-	bool open;               /* its channel is, and we are its consumer */
-	bool releasing;          /* goes to another consumer once nothing of it is fetched */
+	bool open;               /* its channel is open, and we are its consumer */
+	bool releasing;          /* goes to another consumer once no delivery is fetched */
 	bool active;             /* something has arrived since it was opened */
 	uint16_t epoch;          /* counts openings: earlier deliveries cannot be acked */
-	uint32_t fetched;        /* and not acked */
+	uint32_t fetched;        /* and not acked yet */
 	uint32_t acks_sent;      /* since it was opened, or since the queue has applied all */
 	uint32_t counts_pending; /* count requests without an answer, on its channel */
 	uint64_t first;          /* the tag of acked[start] */
@@ -151,15 +151,15 @@ struct semel_rabbit_assignment {
 	struct semel_rabbit_unacked **unacked; /* likewise; NULL: acked, or arriving */
 	size_t start, length, capacity;
 	struct {                        /* of a stream */
-		int64_t *offsets;       /* by tag, as acked */
-		int64_t next;           /* after the last one that arrived; -1: none did */
+		int64_t *offsets;       /* by tag, like acked */
+		int64_t next;           /* after the last one that arrived; -1: none has */
 		int64_t redelivered_to; /* deliveries below it are redelivered */
 		int64_t *acked_ahead;   /* ascending; acked ahead of others before a reopening */
 		size_t acked_ahead_count;
-		bool has_skipped;      /* some are acked without having been fetched */
-		int64_t retry_at_ms;   /* steady: another consumer reads it; not tried before */
-		int64_t idle_next;     /* nothing has arrived since: next, … */
-		int64_t idle_since_ms; /* … and since when */
+		bool has_skipped;    /* some are acked without being fetched */
+		int64_t retry_at_ms; /* steady: another consumer reads it; no attempt before this */
+		int64_t idle_next;   /* value of next at the last arrival … */
+		int64_t idle_since_ms; /* … and when that was */
 		bool had_backlog;      /* at the last check of an idle reader */
 	} log;
 	struct semel_rabbit_assembly assembly;
@@ -169,13 +169,13 @@ struct semel_rabbit_assignment {
 
 struct semel_rabbit_probe {
 	int64_t from;               /* SEMEL_RABBIT_FIRST, SEMEL_RABBIT_LAST, or an offset */
-	int64_t count_from;         /* those before it are not counted */
-	uint64_t limit;             /* so many are counted at most */
+	int64_t count_from;         /* earlier ones are not counted */
+	uint64_t limit;             /* at most this many are counted */
 	struct semel_text event_id; /* to search for; data NULL: none */
-	bool may_be_empty;          /* that no message arrives is no error */
-	int64_t first, last;        /* out: offsets that arrived; -1: none did */
+	bool may_be_empty;          /* it is no error if no message arrives */
+	int64_t first, last;        /* out: offsets that arrived; -1: none */
 	bool first_has_id;          /* out: the first has an id as its property */
-	uint64_t first_hash;        /* out: of that */
+	uint64_t first_hash;        /* out: hash of that id */
 	uint64_t count;             /* out */
 	bool found;                 /* out */
 	/* while it runs */
@@ -189,7 +189,7 @@ struct semel_rabbit_probe {
 #define SEMEL_RABBIT_FIRST (-1)
 #define SEMEL_RABBIT_LAST  (-2)
 
-/* ---- the whole ---- */
+/* ---- the connection and its state ---- */
 
 /* A subscription that is known to exist. */
 struct semel_rabbit_known_subscription {
@@ -202,7 +202,7 @@ struct semel_rabbit_tier_state {
 	char *queue;
 	uint64_t count;           /* when last counted, and what was added since */
 	int64_t added_ms;         /* the last time we added something */
-	int64_t missing_until_ms; /* it did not exist; not asked for before this (steady) */
+	int64_t missing_until_ms; /* steady: it did not exist; no query before this */
 };
 
 struct semel_rabbit {
@@ -215,9 +215,9 @@ struct semel_rabbit {
 
 	amqp_connection_state_t connection;
 	int fd;
-	void *tls_session;    /* NULL: without TLS */
+	void *tls_session;    /* NULL: no TLS */
 	int ready_fd;         /* an eventfd: something arrived that the socket no longer shows */
-	bool ready_signalled; /* ready_fd is */
+	bool ready_signalled; /* ready_fd is signalled */
 	struct semel_wake *wake;
 	bool open_channels[SEMEL_RABBIT_ASSIGNMENTS];
 	bool lost;      /* the connection broke: nothing is written or read any more */
@@ -248,7 +248,7 @@ struct semel_rabbit {
 	/* A consumer's second connection; NULL: not needed so far. */
 	struct semel_rabbit *publisher;
 	struct {
-		uint64_t tag;        /* of the last one */
+		uint64_t tag;        /* of the last message */
 		bool waiting;        /* for its confirm */
 		semel_status status; /* the broker's answer */
 		char reason[160];
@@ -257,25 +257,25 @@ struct semel_rabbit {
 	size_t known_count;
 	struct semel_rabbit_tier_state *tiers;
 	size_t tier_count;
-	uint64_t in_transit; /* left a tier and did not arrive here so far */
+	uint64_t in_transit; /* left a tier and have not arrived here yet */
 	int64_t transit_until_ms;
 	char *bind;               /* of the subscription; NULL: all events */
 	int64_t bind_at_ms;       /* steady: the bindings are made again */
-	bool bind_refused;        /* that was not allowed the last time */
-	int64_t missing_asked_ms; /* steady: when missing tiers were last asked for again */
+	bool bind_refused;        /* the last time, that was not permitted */
+	int64_t missing_asked_ms; /* steady: when missing tiers were last queried again */
 
 	struct semel_rabbit_assignment *assignments;
 	uint32_t assignment_count;
-	uint32_t quota; /* of the assignments that is ours, where streams are shared; 0: all */
+	uint32_t quota; /* how many assignments we may own, where streams are shared; 0: all */
 	uint32_t prefetch, partitions;
-	size_t budget;                    /* bytes that are kept at most; one delivery always is */
-	size_t average_size;              /* of deliveries; 0: none has arrived */
-	uint32_t size_samples;            /* from which it was made */
-	bool is_unwatched;                /* the socket, while nothing more is read from it */
-	struct semel_rabbit_probe *probe; /* that runs; NULL: none */
+	size_t budget;         /* most bytes that are kept; one delivery always is */
+	size_t average_size;   /* of deliveries; 0: none has arrived */
+	uint32_t size_samples; /* samples of the average */
+	bool is_unwatched;     /* the socket is not watched, because nothing more is read */
+	struct semel_rabbit_probe *probe; /* the running probe; NULL: none */
 	struct {
-		uint16_t channel; /* an answer is awaited there; 0: none is */
-		uint32_t pending; /* without an answer, on the channel of control */
+		uint16_t channel; /* an answer is awaited there; 0: no answer */
+		uint32_t pending; /* unanswered requests on the channel of control */
 		uint64_t ready;
 		uint32_t consumers;
 		semel_status status; /* other than OK: see why */
@@ -331,15 +331,15 @@ semel_status semel_rabbit_open_channel(struct semel_rabbit *rabbit,
 				       enum semel_rabbit_channel channel, semel_error *error);
 /* Before a call of the library that waits: writes what is gathered. */
 semel_status semel_rabbit_call_begin(struct semel_rabbit *rabbit, semel_error *error);
-/* After it: what the broker answered. When it closed the channel, that is confirmed and *closed_out
- * (may be NULL) is set; NOT_FOUND and CONFIG then carry the broker's words. */
+/* After such a call: the broker's answer. If the broker closed the channel, that is confirmed and
+ * *closed_out (may be NULL) is set; NOT_FOUND and CONFIG then carry the broker's words. */
 semel_status semel_rabbit_call_end(struct semel_rabbit *rabbit, uint16_t channel, bool *closed_out,
 				   semel_error *error);
-/* On the channel of control: opens it if need be, and begins a call. Its end. */
+/* A call on the channel of control: begins it, opening the channel if necessary; and ends it. */
 semel_status semel_rabbit_control_begin(struct semel_rabbit *rabbit, semel_error *error);
 semel_status semel_rabbit_control_end(struct semel_rabbit *rabbit, semel_error *error);
-/* Closes it, and drops its frames that the library still holds: they would be taken for those of
- * its next opening. */
+/* Closes the channel, and drops those of its frames that the library still holds: they would be
+ * taken for frames of the next opening. */
 semel_status semel_rabbit_close_channel(struct semel_rabbit *rabbit, uint16_t channel,
 					semel_error *error);
 /* The broker closed the channel: confirms that, and sets the error. */
@@ -348,7 +348,7 @@ semel_status semel_rabbit_channel_closed(struct semel_rabbit *rabbit, uint16_t c
 /* Wakes a sleeper if something has arrived that the socket no longer shows. */
 void semel_rabbit_signal_ready(struct semel_rabbit *rabbit);
 
-/* Bytes that were taken: 0 when the socket is full, -1 when the connection is broken. */
+/* Bytes that were written; 0: the socket is full; -1: the connection is broken. */
 ssize_t semel_rabbit_tls_write(struct semel_rabbit *rabbit, const char *data, size_t length);
 
 /* ---- write.c ---- */
@@ -359,7 +359,7 @@ struct semel_rabbit_outgoing {
 	const struct semel_event *event;
 	const struct semel_publish_metadata *metadata;
 	bool keeps_routing_key; /* the event's own routing key travels as a header */
-	bool omits_lane;        /* it arrived without one, and must reach the same queue again */
+	bool omits_lane;        /* it arrived without a lane, and must reach the same queue again */
 	const char *reason;     /* why it was given up; NULL: it was not */
 };
 /* SEMEL_OK: it will be sent. INVALID, TOO_LARGE: it cannot be put into frames. */
@@ -370,12 +370,12 @@ semel_status semel_rabbit_write_ack(struct semel_rabbit *rabbit, uint16_t channe
 				    bool multiple, semel_error *error);
 /* False: no memory. */
 bool semel_rabbit_write_heartbeat(struct semel_rabbit *rabbit);
-/* Writes what the socket takes. */
+/* Writes as much as the socket accepts. */
 semel_status semel_rabbit_flush(struct semel_rabbit *rabbit, semel_error *error);
 /* Writes all, waiting at most wait_ms. */
 semel_status semel_rabbit_flush_all(struct semel_rabbit *rabbit, int64_t wait_ms,
 				    semel_error *error);
-/* One more message may be sent now. */
+/* May one more message be sent now? */
 bool semel_rabbit_has_capacity(const struct semel_rabbit *rabbit);
 /* Bytes that wait to be written. */
 size_t semel_rabbit_unsent(const struct semel_rabbit *rabbit);
@@ -385,7 +385,8 @@ size_t semel_rabbit_unsent(const struct semel_rabbit *rabbit);
  * for too long. */
 semel_status semel_rabbit_check_heartbeat(struct semel_rabbit *rabbit, semel_error *error);
 bool semel_rabbit_heartbeat_init(struct semel_rabbit *rabbit);
-/* Once the connection is open. Where no thread can be had, the owner's own heartbeats remain. */
+/* Called once the connection is open. If no thread can be started, only the owner sends
+ * heartbeats. */
 void semel_rabbit_heartbeat_start(struct semel_rabbit *rabbit);
 void semel_rabbit_heartbeat_stop(struct semel_rabbit *rabbit);
 void semel_rabbit_heartbeat_free(struct semel_rabbit *rabbit);
@@ -397,32 +398,32 @@ semel_status semel_rabbit_unlock(struct semel_broker *broker, semel_status statu
 /* Takes the frames that have arrived, until the unacked list is full; waits at most wait_ms for the
  * first. Writes what is gathered, and checks the heartbeat. */
 semel_status semel_rabbit_pump(struct semel_rabbit *rabbit, int64_t wait_ms, semel_error *error);
-/* The same, however much is kept already. */
+/* The same, even if the unacked list is full. */
 semel_status semel_rabbit_pump_all(struct semel_rabbit *rabbit, int64_t wait_ms,
 				   semel_error *error);
 
 /* ---- unacked.c ---- */
-/* One that is arriving. NULL: no memory. */
+/* For a delivery that is arriving. NULL: no memory. */
 struct semel_rabbit_unacked *semel_rabbit_unacked_new(struct semel_rabbit *rabbit);
 struct semel_arena *semel_rabbit_unacked_arena(const struct semel_rabbit_unacked *unacked);
 void semel_rabbit_unacked_grew(struct semel_rabbit *rabbit, struct semel_rabbit_unacked *unacked,
 			       size_t bytes);
-/* One that is not in the list. */
+/* Frees a delivery that is not in the list. */
 void semel_rabbit_unacked_free(struct semel_rabbit *rabbit, struct semel_rabbit_unacked *unacked);
 void semel_rabbit_unacked_list_add(struct semel_rabbit *rabbit,
 				   struct semel_rabbit_unacked *unacked);
-/* And frees it. */
+/* Removes the delivery from the list, and frees it. */
 void semel_rabbit_unacked_list_remove(struct semel_rabbit *rabbit,
 				      struct semel_rabbit_unacked *unacked);
-/* All of an assignment that was closed. */
+/* Drops all deliveries of an assignment that was closed. */
 void semel_rabbit_unacked_list_drop(struct semel_rabbit *rabbit, uint32_t assignment);
-/* None is fetched any more. */
+/* No delivery counts as fetched any more. */
 void semel_rabbit_unacked_list_rewind(struct semel_rabbit *rabbit);
-/* The first that may be fetched after that one (NULL: of all); those of a queue that is being
- * released may not. NULL: none. */
+/* The first delivery after this one (NULL: the first of all) that may be fetched; those of a queue
+ * that is being released may not. NULL: none. */
 struct semel_rabbit_unacked *semel_rabbit_unacked_list_next(
 	struct semel_rabbit *rabbit, const struct semel_rabbit_unacked *behind);
-/* So much is kept that nothing more is read. */
+/* Is so much kept that nothing more is read? */
 bool semel_rabbit_unacked_list_is_full(const struct semel_rabbit *rabbit);
 void semel_rabbit_unacked_list_free(struct semel_rabbit *rabbit);
 
@@ -450,15 +451,16 @@ struct semel_rabbit_subscription {
 				 more: S.T.1 …, reached through the exchange S.T */
 	int64_t delay_max_ms; /* tiers up to this */
 };
-/* "S.T", and behind it suffix and number; number 0: neither. CONFIG when the name gets too long. */
+/* "S.T", followed by suffix and number; number 0: by neither. CONFIG: the name would be too
+ * long. */
 semel_status semel_rabbit_make_name(const struct semel_rabbit_subscription *subscription,
 				    const char *suffix, uint32_t number,
 				    char name_out[SEMEL_RABBIT_NAME_SIZE], semel_error *error);
-/* number 0: of the only queue. */
+/* number 0: the only queue. */
 semel_status semel_rabbit_queue_name(const struct semel_rabbit_subscription *subscription,
 				     uint32_t number, char name_out[SEMEL_RABBIT_NAME_SIZE],
 				     semel_error *error);
-/* Of a queue that is read, from 1 on: numbered only where there are several. */
+/* A queue that is read; number, from 1 on, is part of the name only if there are several. */
 semel_status semel_rabbit_partition_name(const struct semel_rabbit_subscription *subscription,
 					 uint32_t number, char name_out[SEMEL_RABBIT_NAME_SIZE],
 					 semel_error *error);
@@ -468,7 +470,7 @@ semel_status semel_rabbit_parked_name(const struct semel_rabbit_subscription *su
 semel_status semel_rabbit_tier_name(const struct semel_rabbit_subscription *subscription,
 				    uint32_t tier, char name_out[SEMEL_RABBIT_NAME_SIZE],
 				    semel_error *error);
-/* The tier, from 1 on, that is at least as long; the longest there is for more. */
+/* The shortest tier, numbered from 1, that is long enough; if none is, the longest tier. */
 uint32_t semel_rabbit_tier_for(int64_t delay_ms);
 int64_t semel_rabbit_tier_ms(uint32_t tier);
 semel_broker_remove_fn semel_rabbit_remove;
@@ -486,7 +488,8 @@ semel_status semel_rabbit_declare_subscription(struct semel_rabbit *rabbit,
 					       const struct semel_rabbit_subscription *subscription,
 					       const struct semel_rabbit_comparison *comparison,
 					       semel_error *error);
-/* Of a subscription that exists: the topic's exchange, and what brings its events to the queues. */
+/* For a subscription that exists: declares the topic's exchange, and what brings its events to the
+ * queues. */
 semel_status semel_rabbit_bind_subscription(struct semel_rabbit *rabbit,
 					    const struct semel_rabbit_subscription *subscription,
 					    semel_error *error);
@@ -494,9 +497,9 @@ semel_status semel_rabbit_bind_subscription(struct semel_rabbit *rabbit,
 semel_status semel_rabbit_declare_tiers(struct semel_rabbit *rabbit,
 					const struct semel_rabbit_subscription *subscription,
 					semel_error *error);
-/* A queue that lives as long as it has consumers, of which we are one from now on. */
+/* Consumes a queue that exists as long as it has consumers. */
 semel_status semel_rabbit_join(struct semel_rabbit *rabbit, const char *queue, semel_error *error);
-/* 1, or as many queues as the subscription has; 0 when it does not exist. */
+/* The number of queues that the subscription has; 0: it does not exist. */
 semel_status semel_rabbit_partitions_of(struct semel_rabbit *rabbit, const char *scope,
 					const char *topic, uint32_t *partitions_out,
 					semel_error *error);
@@ -507,33 +510,36 @@ semel_status semel_rabbit_assignment_open(struct semel_rabbit *rabbit, uint32_t 
 /* Waits until the queue has applied the acks that were sent. */
 semel_status semel_rabbit_assignment_await_acks(struct semel_rabbit *rabbit, uint32_t at,
 						semel_error *error);
-/* Its channel was closed, by the broker or by us: what is unacked of it is not ours any more. */
+/* The assignment's channel was closed, by the broker or by us: its unacked deliveries are no longer
+ * ours. */
 void semel_rabbit_assignment_reset(struct semel_rabbit *rabbit, uint32_t at);
 /* A delivery with this tag begins to arrive. False: no memory. */
 bool semel_rabbit_assignment_add_tag(struct semel_rabbit_assignment *assignment, uint64_t tag);
-/* It has arrived. */
+/* The delivery has arrived. */
 void semel_rabbit_assignment_add_unacked(struct semel_rabbit_assignment *assignment,
 					 struct semel_rabbit_unacked *unacked);
-/* Flags one as acked; semel_rabbit_assignment_send_acks sends the acks. */
+/* Flags a delivery as acked; semel_rabbit_assignment_send_acks sends the acks. */
 void semel_rabbit_assignment_ack(struct semel_rabbit *rabbit, uint32_t at, uint64_t tag);
 semel_status semel_rabbit_assignment_send_acks(struct semel_rabbit *rabbit, uint32_t at,
 					       semel_error *error);
-/* Delivered, and not acked. */
+/* How many deliveries are not acked. */
 uint64_t semel_rabbit_assignment_count_unacked(const struct semel_rabbit_assignment *assignment);
-/* Ready in its queue; every delivery before this count has arrived and has a tag here. */
+/* How many messages are ready in the queue; every delivery before this count has arrived and has a
+ * tag here. */
 semel_status semel_rabbit_assignment_count_ready(struct semel_rabbit *rabbit, uint32_t at,
 						 uint64_t *ready_out, semel_error *error);
-/* Releases what is more than this consumer's quota of a partitioned subscription. */
+/* Releases the queues of a partitioned subscription that exceed this consumer's quota. */
 semel_status semel_rabbit_balance(struct semel_rabbit *rabbit, semel_error *error);
 
 /* ---- stream.c ---- */
-/* May we read it, and from where? mine_out false: another consumer reads it, or it would be more
- * than our quota. */
+/* May this consumer read the stream, and from where? mine_out false: another consumer reads it, or
+ * it would exceed the quota. */
 semel_status semel_rabbit_stream_acquire(struct semel_rabbit *rabbit, uint32_t at, bool *mine_out,
 					 int64_t *from_out, semel_error *error);
-/* Nothing of it is read here any more. */
+/* The stream is no longer read here. */
 void semel_rabbit_stream_release(struct semel_rabbit *rabbit, uint32_t at);
-/* It is about to be opened again: what was acked ahead of others is not delivered once more. */
+/* Called before the stream is opened again, so that what was acked ahead of others is not delivered
+ * again. */
 void semel_rabbit_stream_remember_acked(struct semel_rabbit_assignment *assignment);
 /* The header of a delivery was read. */
 void semel_rabbit_stream_received(struct semel_rabbit_assignment *assignment,
@@ -545,10 +551,10 @@ semel_status semel_rabbit_stream_write_marker(struct semel_rabbit *rabbit, const
 /* What waits in the stream of an assignment, unacked deliveries included. */
 semel_status semel_rabbit_stream_backlog(struct semel_rabbit *rabbit, uint32_t at,
 					 uint64_t *waiting_out, semel_error *error);
-/* Of an idle reader: OUTAGE when nothing arrives although the stream has something. */
+/* For an idle reader. OUTAGE: nothing arrives although the stream has something. */
 semel_status semel_rabbit_stream_check(struct semel_rabbit *rabbit, uint32_t at,
 				       semel_error *error);
-/* A stream of any scope, from where the scope has read. Without an event_id it counts. */
+/* Reads a stream of any scope, from where the scope has read. Without an event_id it counts. */
 semel_status semel_rabbit_stream_probe(struct semel_rabbit *rabbit,
 				       const struct semel_rabbit_subscription *subscription,
 				       uint32_t number, struct semel_rabbit_probe *probe,
@@ -558,11 +564,11 @@ amqp_field_value_t semel_rabbit_stream_offset(int64_t from);
 void semel_rabbit_probe_frame(struct semel_rabbit *rabbit, const amqp_frame_t *frame);
 
 /* ---- message.c ---- */
-/* Into reading, whose event has topic and routing key already. *tier_out: the queue that it left
- * last; data NULL: none. False: no memory. */
+/* Reads into an event that has its topic and routing key already. *tier_out: the tier queue that
+ * the message left last; data NULL: none. False: no memory. */
 bool semel_rabbit_properties_read(const amqp_basic_properties_t *properties, bool is_stream,
 				  struct semel_wire_reading *reading, struct semel_text *tier_out);
-/* Among a message's headers; -1: none. */
+/* The offset among a message's headers; -1: none. */
 int64_t semel_rabbit_offset_of(const amqp_basic_properties_t *properties);
 bool semel_rabbit_is_marker(const amqp_basic_properties_t *properties, uint64_t body_size);
 
@@ -606,14 +612,14 @@ void semel_rabbit_count_failed(struct semel_rabbit *rabbit, uint16_t channel, se
 semel_broker_backlog_fn semel_rabbit_backlog;
 semel_broker_next_due_fn semel_rabbit_next_due;
 semel_broker_find_event_fn semel_rabbit_find_event;
-/* A tier got one more; it will arrive later. */
+/* A tier got one more message, which will arrive later. */
 void semel_rabbit_tier_added(struct semel_rabbit *rabbit, const char *queue);
-/* One has arrived that had been in this tier. */
+/* A message that was in this tier has arrived. */
 void semel_rabbit_tier_arrived(struct semel_rabbit *rabbit, struct semel_text queue);
 
 /* ---- examine.c ---- */
 semel_broker_examine_fn semel_rabbit_examine;
-/* What the management plugin reports of them. */
+/* Reports the nodes, as the management plugin describes them. */
 void semel_rabbit_examine_nodes(struct semel_rabbit *rabbit,
 				const struct semel_examination *examination);
 semel_broker_examine_bindings_fn semel_rabbit_examine_bindings;

@@ -15,7 +15,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#define BODY_MAX ((uint64_t)1 << 30) /* RabbitMQ itself takes half of it at most */
+#define BODY_MAX ((uint64_t)1 << 30) /* RabbitMQ itself accepts half of it at most */
 
 /* ---- deliveries ------------------------------------------------------------------------------ */
 
@@ -314,9 +314,9 @@ static void clear_ready(struct semel_rabbit *rabbit)
 	(void)got; /* it was signalled, so it cannot fail */
 }
 
-/* Waits here and not in the library, which drops heartbeats: receiving one shows that the
- * broker lives. With TLS too: the library reads whole records, so what it has not read is in the
- * socket. */
+/* Waits here and not in the library, which drops heartbeats: receiving one shows that the broker is
+ * alive. This is correct with TLS too: the library reads whole records, so what it has not read is
+ * in the socket. */
 static void await_frames(struct semel_rabbit *rabbit, int64_t wait_ms)
 {
 	struct pollfd readable = { .fd = rabbit->fd, .events = POLLIN };

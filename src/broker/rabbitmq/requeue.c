@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Publishing to one subscription: straight to its queue, or to the tier that keeps the event for
+/* Publishing to one subscription: directly to its queue, or to the tier that keeps the event for
  * the delay. It is confirmed when the function returns, so the original may be acked after it.
  *
- * An alarm stops whole connections, those that publish. So a consumer requeues events over a second
- * one, the publisher: deliveries and acks go on over the first. */
+ * An alarm blocks whole connections, those that publish. So a consumer requeues events over a
+ * second connection, the publisher: deliveries and acks continue over the first. */
 #include "base/error.h"
 #include "broker/rabbitmq/rabbitmq.h"
 
@@ -54,8 +54,8 @@ static bool is_own(const struct semel_rabbit *rabbit, const char *scope, const c
 	return false;
 }
 
-/* Another scope's subscription has the partitions with which it was declared; one that does not
- * exist gets those of the URL. */
+/* The subscription of another scope has the partitions with which it was declared; one that does
+ * not exist gets those of the URL. */
 static semel_status find_partitions(struct semel_rabbit *rabbit,
 				    struct semel_rabbit_subscription *subscription,
 				    bool *exists_out, semel_error *error)
@@ -97,7 +97,7 @@ static semel_status add_known(struct semel_rabbit *rabbit,
 	return SEMEL_OK;
 }
 
-/* Completes the subscription with its partitions. */
+/* Fills in the partitions of the subscription, which is declared if it does not exist. */
 static semel_status ensure_subscription(struct semel_rabbit *rabbit,
 					struct semel_rabbit_subscription *subscription,
 					char queue_out[SEMEL_RABBIT_NAME_SIZE], semel_error *error)
@@ -112,7 +112,7 @@ static semel_status ensure_subscription(struct semel_rabbit *rabbit,
 	return SEMEL_OK;
 }
 
-/* With the shorter ones. */
+/* Declares the tier, together with the shorter ones. */
 static semel_status ensure_tier(struct semel_rabbit *rabbit,
 				struct semel_rabbit_subscription *subscription, const char *queue,
 				uint32_t tier, semel_error *error)
@@ -129,8 +129,8 @@ static semel_status ensure_tier(struct semel_rabbit *rabbit,
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-/* While the broker is blocked this does not wait for it: what was sent may still be taken later,
- * and is then a duplicate, which the claims detect. */
+/* Does not wait while the broker is blocked: what was sent may still be accepted later, and is then
+ * a duplicate, which the claims detect. */
 static semel_status await_confirm(struct semel_rabbit *rabbit, semel_error *error)
 {
 	int64_t until_ms = semel_steady_ms(rabbit->env) + CONFIRM_MS;
@@ -215,7 +215,7 @@ static semel_status send_out(struct semel_rabbit *rabbit,
 
 /* ---- to a subscription ----------------------------------------------------------------------- */
 
-/* An aggregate that was made up from the routing key had no lane when it arrived. */
+/* An aggregate that was derived from the routing key had no lane when it arrived. */
 static bool is_foreign(const struct semel_event *event)
 {
 	return !event->aggregate_id.data ||
@@ -223,7 +223,7 @@ static bool is_foreign(const struct semel_event *event)
 		semel_text_equal(event->aggregate_id, event->routing_key));
 }
 
-/* NOT_FOUND: it was deleted while we used it. After a reconnection it is declared again. */
+/* NOT_FOUND: the queue was deleted while we used it. After a reconnection it is declared again. */
 static semel_status send_to(struct semel_rabbit *rabbit, const char *queue,
 			    const struct semel_rabbit_outgoing *outgoing, semel_error *error)
 {
@@ -282,7 +282,7 @@ semel_status semel_rabbit_requeue(struct semel_broker *broker, const char *scope
 	return send_to(rabbit, queue, &outgoing, error);
 }
 
-/* It keeps its lane: in the parked queue it need not reach another queue. */
+/* The copy keeps its lane: in the parked queue it need not reach another queue. */
 semel_status semel_rabbit_publish_dead_letter(struct semel_broker *broker,
 					      const struct semel_dead_letter_copy *letter,
 					      semel_error *error)

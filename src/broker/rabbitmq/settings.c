@@ -98,7 +98,7 @@ static semel_status read_file(const struct semel_url *url, const char *name, cha
 				    : semel_error_set(error, SEMEL_INTERNAL, "no memory");
 }
 
-/* Where systems keep the list of authorities that they trust. */
+/* Where systems keep the list of certificate authorities that they trust. */
 static const char *system_authorities(void)
 {
 	static const char *const places[] = { "/etc/ssl/certs/ca-certificates.crt",

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A queue that is a stream: a log which keeps what is acked, and keeps no offsets for its readers.
+/* A queue that is a stream: a log that keeps what is acked, and keeps no offsets for its readers.
  *
  * - The offset store says which consumer reads it and from where; an ack only lets the broker send
  *   more.
- * - A stream that was deleted and declared again begins at 0, and the broker would skip what lies
- *   before the offset that we ask for. So an offset beyond the end means the beginning; and so does
- *   one behind an event that is not the one which the offset store remembers there.
+ * - A stream that was deleted and declared again begins at 0, and the broker would skip everything
+ *   before the offset that we ask for. So reading starts at the beginning if the offset is beyond
+ *   the end, or if the event before it is not the one that the offset store remembers.
  * - What was acked ahead of others arrives again when the stream is opened again, and is skipped.
  *
  * A probe reads a stream without consuming it, on a channel of its own that is closed afterwards:
  * no reader's offset moves. The broker does not say where a stream ends; its count of messages is
- * some seconds old. But a reader to whom something was delivered can find out: an ack makes the
- * broker read on at once, and what there is is sent before its next answer on that channel. So the
- * probe starts where something is sure to arrive, and acks until nothing more does.
+ * some seconds old. But a reader that has got a delivery can find out: an ack makes the broker read
+ * on at once, and everything that is there is sent before the broker's next answer on that channel.
+ * So the probe starts where something is sure to arrive, and acks until nothing more does.
  */
 #include "base/error.h"
 #include "broker/rabbitmq/rabbitmq.h"
@@ -26,9 +26,9 @@
 #define LONG_MS         30000
 #define WAIT_MS         50
 #define RETRY_MS        500
-#define COUNT_MAX       1000 /* one by one */
+#define COUNT_MAX       1000 /* messages that are counted one by one */
 #define IDLE_HEARTBEATS 3
-#define IDLE_MS         30000 /* where there are no heartbeats */
+#define IDLE_MS         30000 /* if there are no heartbeats */
 
 /* ---- a probe --------------------------------------------------------------------------------- */
 
@@ -36,7 +36,7 @@ static void record_message(struct semel_rabbit_probe *probe,
 			   const amqp_basic_properties_t *properties, uint64_t body_size)
 {
 	int64_t offset = semel_rabbit_offset_of(properties);
-	/* As in a delivery: an empty one is none. */
+	/* As in a delivery, an empty id counts as none. */
 	bool named =
 		properties->_flags & AMQP_BASIC_MESSAGE_ID_FLAG && properties->message_id.len > 0;
 	if (probe->first < 0) {
@@ -194,7 +194,7 @@ static semel_status run_once(struct semel_rabbit *rabbit, const char *queue,
 	return ended;
 }
 
-/* An offset beyond the end_probe of the stream: nothing will arrive. */
+/* An offset beyond the end of the stream: nothing will arrive. */
 static semel_status is_beyond(struct semel_rabbit *rabbit, const char *queue, int64_t offset,
 			      bool *beyond_out, semel_error *error)
 {
@@ -322,7 +322,7 @@ amqp_field_value_t semel_rabbit_stream_offset(int64_t from)
 
 /* ---- what arrives ---------------------------------------------------------------------------- */
 
-/* Without memory for it they are delivered once more. */
+/* Without memory for their offsets, they are delivered once more. */
 void semel_rabbit_stream_remember_acked(struct semel_rabbit_assignment *assignment)
 {
 	const size_t known = assignment->log.acked_ahead_count;
@@ -361,7 +361,7 @@ void semel_rabbit_stream_received(struct semel_rabbit_assignment *assignment,
 				  struct semel_rabbit_unacked *unacked, bool is_marker)
 {
 	int64_t offset = unacked->delivery.offset;
-	size_t last = assignment->start + assignment->length - 1; /* added with its method */
+	size_t last = assignment->start + assignment->length - 1; /* added with its method frame */
 	assignment->log.offsets[last] = offset;
 	assignment->log.next = offset + 1;
 	unacked->delivery.redelivered = offset < assignment->log.redelivered_to;
@@ -396,7 +396,7 @@ semel_status semel_rabbit_stream_write_marker(struct semel_rabbit *rabbit, const
 
 /* ---- backlog --------------------------------------------------------------------------------- */
 
-/* A few are counted, without the markers; of many the offsets are subtracted. */
+/* A few messages are counted, without the markers; for many, the offsets are subtracted. */
 static semel_status count_from(struct semel_rabbit *rabbit, const char *queue,
 			       struct semel_rabbit_probe *probe, semel_error *error)
 {
@@ -441,7 +441,7 @@ static semel_status count_ready(struct semel_rabbit *rabbit,
 				struct semel_rabbit_probe *probe, semel_error *error)
 {
 	if (semel_rabbit_unacked_list_is_full(rabbit)) {
-		probe->last = -1; /* it has enough */
+		probe->last = -1; /* the unacked list is full */
 		return SEMEL_OK;
 	}
 	if (assignment->open) {
@@ -463,7 +463,7 @@ semel_status semel_rabbit_stream_backlog(struct semel_rabbit *rabbit, uint32_t a
 	const struct semel_rabbit_assignment *assignment = &rabbit->assignments[at];
 	struct semel_rabbit_probe probe = { 0 };
 	semel_status status = count_ready(rabbit, assignment, &probe, error);
-	/* What has arrived here meanwhile is unacked, and must not be counted twice. */
+	/* Messages that have arrived here meanwhile are unacked, and must not be counted twice. */
 	int64_t behind = probe.last + 1 - assignment->log.next;
 	if (assignment->open && behind < (int64_t)probe.count)
 		probe.count = behind > 0 ? (uint64_t)behind : 0;
@@ -480,10 +480,10 @@ static int64_t idle_max_ms(const struct semel_rabbit *rabbit)
 		       : IDLE_MS;
 }
 
-/* A reader is not informed that the replica of its node was removed, or did not come back: nothing
- * arrives any more, and the connection works. After a silence of some heartbeats another reader
- * probes the stream: it is refused, or it finds what does not arrive here. What it finds may just
- * have been on its way, so it probes twice. */
+/* A reader is not informed when the replica of its node was removed, or did not come back: nothing
+ * arrives any more, although the connection works. After a silence of some heartbeats a probe reads
+ * the stream: it is refused, or it finds messages that do not arrive here. These may just have been
+ * on their way, so it probes twice. */
 semel_status semel_rabbit_stream_check(struct semel_rabbit *rabbit, uint32_t at, semel_error *error)
 {
 	struct semel_rabbit_assignment *assignment = &rabbit->assignments[at];

@@ -5,15 +5,16 @@
  *   subscription S   queue S.T, bound to T; single active consumer, quorum unless set otherwise
  *                    (a stream: with a marker of ours in it, see stream.c)
  *                    the exchange S.T.owner says which scope and topic it belongs to
- *   its retries      queues S.T.retry.1 …: what is there for the tier's time goes back to S.T
+ *   its retries      queues S.T.retry.1 …: a message that was there for the tier's time goes back
+ *                    to S.T
  *   its dead letters a copy each in the queue S.T.parked, for a week; the letters are in the store
- *   partitioned      queues S.T.1 … S.T.N behind the headers exchange S.T, which chooses by
- *                    semel-lane; what has none (foreign) goes to S.T.1
+ *   partitioned      queues S.T.1 … S.T.N, fed by the headers exchange S.T, which chooses by
+ *                    semel-lane; a message without one (foreign) goes to S.T.1
  *
- * - The tiers are quorum queues with confirmed dead-lettering whatever the queue is: a retry must
- *   not be lost on its way back.
- * - A binding that brings events is declared after everything that takes them.
- * - Declaring is repeatable. What exists and differs is explained, never changed.
+ * - The tiers are quorum queues with confirmed dead-lettering, whatever type the queue has: a retry
+ *   must not be lost on its way back.
+ * - A binding that brings events is declared after everything that receives them.
+ * - Declaring can be repeated. An existing entity that differs is explained, never changed.
  */
 #include "base/error.h"
 #include "broker/rabbitmq/rabbitmq.h"
@@ -27,7 +28,7 @@
 #define PARKED_MS  604800000 /* a week: as long as dead letters are kept */
 #define PARKED_MAX 100000
 
-/* RabbitMQ 3 has no value for none, and RabbitMQ 4 defaults to 20. */
+/* RabbitMQ 3 has no value for "no limit", and RabbitMQ 4 defaults to 20. */
 #define DELIVERY_LIMIT 1000000
 
 #define ARGUMENTS_MAX 8
@@ -98,7 +99,7 @@ static bool explain(const struct entity *entity, const char *words, char *text_o
 	while (current_length > 0 && current[current_length - 1] == ' ')
 		current_length--;
 	ours += strlen("received ");
-	/* A tier goes back to a queue, or to the exchange before several. */
+	/* A tier sends back to a queue, or to the exchange before several queues. */
 	bool partitions = strncmp(argument, "x-dead-letter-exchange'",
 				  strlen("x-dead-letter-exchange'")) == 0;
 	snprintf(text_out, size,
@@ -111,7 +112,8 @@ static bool explain(const struct entity *entity, const char *words, char *text_o
 	return true;
 }
 
-/* The plain call, with the broker's answer. passive: NOT_FOUND instead of making it. */
+/* Sends the declaration; the status is the broker's answer. passive: NOT_FOUND instead of
+ * creating. */
 static semel_status declare(struct semel_rabbit *rabbit, const struct entity *entity, bool passive,
 			    semel_error *error)
 {
@@ -131,7 +133,8 @@ static semel_status declare(struct semel_rabbit *rabbit, const struct entity *en
 	return semel_rabbit_control_end(rabbit, error);
 }
 
-/* Does it exist as an earlier version declared it? If not, why says what differs even from that. */
+/* Does it exist as an earlier version declared it? If not, `why` says what differs even from
+ * that. */
 static bool is_older(struct semel_rabbit *rabbit, const struct entity *entity, semel_error *why)
 {
 	struct entity older = *entity;
@@ -153,7 +156,7 @@ static semel_status create(struct semel_rabbit *rabbit, const struct entity *ent
 			       entity->name, why.text);
 }
 
-/* What exists is declared once more: that changes nothing, and shows a difference. */
+/* Declares what exists once more, which changes nothing, and shows a difference. */
 static semel_status declare_again(struct semel_rabbit *rabbit, const struct entity *entity,
 				  semel_error *error)
 {
@@ -209,7 +212,7 @@ static semel_status ensure_binding(struct semel_rabbit *rabbit, struct binding *
 	const amqp_bytes_t to = semel_rabbit_string(binding->to);
 	const amqp_bytes_t key = semel_rabbit_string(binding->key);
 	if (comparison)
-		return SEMEL_OK; /* bindings cannot be asked for */
+		return SEMEL_OK; /* bindings cannot be queried */
 	semel_status status = semel_rabbit_control_begin(rabbit, error);
 	if (status != SEMEL_OK)
 		return status;
@@ -256,10 +259,11 @@ static bool explain_owner(const char *queue, const char *words, char *text_out, 
 	return true;
 }
 
-/* Which scope and topic a queue belongs to. They are one name, and another scope and topic may have
- * the same one: shop and billing.orders, shop.billing and orders. So an exchange of the queue's
- * name, to which nothing is published, has the lengths of the two in the name of an alternate that
- * does not exist: the broker refuses to declare it with another one. */
+/* Records which scope and topic a queue belongs to. The queue's name is made of both, and another
+ * scope and topic may make the same name: shop and billing.orders, shop.billing and orders. So
+ * there is an exchange named after the queue, to which nothing is published. Its alternate exchange
+ * does not exist, and has the lengths of scope and topic in its name: the broker refuses to declare
+ * the exchange with another alternate. */
 static semel_status declare_owner(struct semel_rabbit *rabbit, const char *queue,
 				  const struct semel_rabbit_subscription *subscription,
 				  const struct semel_rabbit_comparison *comparison,
@@ -291,9 +295,9 @@ static semel_status declare_owner(struct semel_rabbit *rabbit, const char *queue
 	return SEMEL_OK;
 }
 
-/* A quorum queue counts how often an event was delivered. Past its limit it is dropped, so the
- * limit is one that nothing reaches; and where a policy has a lower one, the event goes to the
- * parked queue, confirmed. */
+/* A quorum queue counts how often an event was delivered, and drops it past its limit. So we set a
+ * limit that no event reaches; where a policy has a lower one, the event goes to the parked queue,
+ * confirmed. */
 static semel_status limit_deliveries(const struct semel_rabbit_subscription *subscription,
 				     struct arguments *arguments,
 				     char parked[SEMEL_RABBIT_NAME_SIZE], semel_error *error)
@@ -309,7 +313,7 @@ static semel_status limit_deliveries(const struct semel_rabbit_subscription *sub
 	return SEMEL_OK;
 }
 
-/* One that is not consumed. */
+/* Declares a queue that is not consumed. */
 static semel_status declare_plain_queue(struct semel_rabbit *rabbit, const char *name,
 					const struct semel_rabbit_comparison *comparison,
 					semel_error *error)
@@ -351,7 +355,7 @@ static semel_status declare_queue(struct semel_rabbit *rabbit, const char *name,
 	return semel_rabbit_stream_write_marker(rabbit, name, error);
 }
 
-/* An exchange and a queue of its name, for what no subscription takes. */
+/* An exchange and a queue of the same name, for what no subscription takes. */
 static semel_status declare_alternate(struct semel_rabbit *rabbit, const char *name,
 				      const struct semel_rabbit_comparison *comparison,
 				      semel_error *error)
@@ -496,8 +500,8 @@ typedef semel_status (*partition_function)(struct semel_rabbit *rabbit,
 					   const struct semel_rabbit_comparison *comparison,
 					   semel_error *error);
 
-/* The alternate exchange takes what has no lane; its name has the number of partitions, so that
- * another number is a difference that the broker finds. */
+/* The alternate exchange takes messages without a lane. Its name contains the number of partitions,
+ * so that the broker finds another number as a difference. */
 static semel_status declare_alternate_of_partitions(
 	struct semel_rabbit *rabbit, const struct semel_rabbit_subscription *subscription,
 	char rest_out[SEMEL_RABBIT_NAME_SIZE], const struct semel_rabbit_comparison *comparison,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Deliveries that were read and are not acked. They are kept here until then, so that a rewind
- * hands them out once more without the broker: a delivery that goes back there counts against the
- * queue's delivery-limit, and the broker drops an event that has gone back too often.
+/* Deliveries that were read and are not acked. They are kept here until then, so that a rewind can
+ * deliver them again without the broker: a delivery that goes back there counts against the queue's
+ * delivery-limit, and the broker drops an event that has gone back too often.
  *
  * - The list is in the order of arrival; fetched ones stay in it.
  * - Their memory is a slab for several of them, which is reused when the last one is freed.
@@ -39,7 +39,7 @@ static struct semel_rabbit_slab *make_slab(void)
 	return NULL;
 }
 
-/* One with a free element. NULL: no memory. */
+/* The slab with a free element. NULL: no memory. */
 static struct semel_rabbit_slab *current_slab(struct semel_rabbit *rabbit)
 {
 	struct semel_rabbit_unacked_list *list = &rabbit->unacked;
@@ -99,7 +99,7 @@ void semel_rabbit_unacked_free(struct semel_rabbit *rabbit, struct semel_rabbit_
 
 /* ---- the list -------------------------------------------------------------------------------- */
 
-/* The average of the first ones, then of about the last ones. */
+/* The average of the first sizes, then roughly that of the last ones. */
 static void note_size(struct semel_rabbit *rabbit, size_t size)
 {
 	if (rabbit->size_samples < SIZE_SAMPLES_MAX)
@@ -168,7 +168,7 @@ void semel_rabbit_unacked_list_rewind(struct semel_rabbit *rabbit)
 	list->next = list->first;
 }
 
-/* Those before list.next are all fetched. */
+/* All deliveries before list.next are fetched. */
 struct semel_rabbit_unacked *semel_rabbit_unacked_list_next(
 	struct semel_rabbit *rabbit, const struct semel_rabbit_unacked *behind)
 {

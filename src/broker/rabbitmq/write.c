@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 
 #define FRAME_HEAD      7
-#define FRAME_EXTRA     (FRAME_HEAD + 1) /* with the byte at its end */
+#define FRAME_EXTRA     (FRAME_HEAD + 1) /* with the byte at the frame's end */
 #define METHOD_SIZE_MAX 1024
 #define UNSENT_BYTES    (1024 * 1024)
 #define FIELD_SIZE_MAX  16
@@ -105,7 +105,7 @@ static void set_text(amqp_basic_properties_t *properties, amqp_flags_t flag, amq
 		     struct semel_text text)
 {
 	if (!text.data || text.length > SEMEL_RABBIT_NAME_MAX)
-		return; /* the header has it */
+		return; /* it is in the header */
 	*property = semel_rabbit_bytes(text);
 	properties->_flags |= flag;
 }
@@ -265,7 +265,7 @@ bool semel_rabbit_has_capacity(const struct semel_rabbit *rabbit)
 	return semel_rabbit_unsent(rabbit) < UNSENT_BYTES;
 }
 
-/* Bytes that were taken: 0 when the socket is full, -1 when the connection is broken. */
+/* Bytes that were written; 0: the socket is full; -1: the connection is broken. */
 static ssize_t send_some(struct semel_rabbit *rabbit, const char *data, size_t length)
 {
 	ssize_t sent;

@@ -6,6 +6,7 @@
 #include "cli/arguments/secrets.h"
 #include "cli/commands/required_subscriptions.h"
 #include "cli/process/output.h"
+#include "store/changes.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,9 +96,9 @@ static struct semel_examination examination_of(const struct semel_invocation *in
 		.env = semel_env_system(),
 		.relays = any || config->has_relay,
 		.consumes = any || config->subscription_count > 0,
-		.slot = slot ? slot : "semel",
+		.slot = slot ? slot : SEMEL_SLOT_DEFAULT,
 		.slot_required = source && strcmp(source, "cdc") == 0,
-		.slot_budget = budget ? strtoull(budget, NULL, 10) : UINT64_C(4) << 30,
+		.slot_budget = budget ? strtoull(budget, NULL, 10) : SEMEL_SLOT_BUDGET_DEFAULT,
 		.open_max_ms = semel_args_duration_ms(invocation->args, "open-max"),
 		.management = semel_args_text(invocation->args, "management"),
 	};

@@ -91,6 +91,7 @@ static void inbox_close(struct semel_guard *guard)
 
 const struct semel_guard_driver semel_guard_inbox = {
 	.scheme = "inbox",
+	.form = "inbox:",
 	.joins = true,
 	.open = inbox_open,
 	.claim = inbox_claim,

@@ -2,15 +2,15 @@
 /* The slot of the change stream and the publication of the outbox: how they are inspected, created,
  * repaired and dropped, and what is recorded of them.
  *
- * - The slot is created without waiting: the server waits for every open transaction, and the relay
- *   keeps polling.
+ * - The slot is created asynchronously: the server waits for every open transaction, and the relay
+ *   keeps polling meanwhile.
  * - A new slot does not deliver what was committed before it. So the highest number drawn is
- *   recorded with it, after it was created: up to there the rows are polled.
- * - What a publication leaves out at a moment is missing in the stream permanently, however it is
- *   repaired afterwards. So it is identified by its rows in the catalogues, oid and xmin: any
- *   change of it makes another row, also one that was undone.
- * - A publication of the whole schema is none for us: what becomes of it cannot be seen in the
- *   catalogues of all servers.
+ *   recorded with the slot, after its creation: rows up to that number are polled.
+ * - Rows that a publication leaves out are missing in the stream permanently, even if the
+ *   publication is repaired afterwards. So it is identified by its rows in the catalogues, oid and
+ *   xmin: any change writes a new row version, even a change that was undone.
+ * - A publication of the whole schema is not accepted: not all servers show its changes in the
+ *   catalogues.
  */
 #include "store/postgres/changes.h"
 
@@ -24,8 +24,8 @@
 
 #define RUN_INIT " (run: semel --store URL init --cdc)"
 
-/* Columns of PostgreSQL 15 are asked for in a way that older servers understand. Where all tables
- * are published, one that was unlogged for a while is recognised by its file. */
+/* Columns of PostgreSQL 15 are read in a way that older servers accept. If all tables are
+ * published, an outbox that was unlogged for a while is recognised by its new file. */
 const char semel_pg_publication_sql[] =
 	"SELECT CASE WHEN p.oid IS NULL THEN 1"
 	" WHEN NOT p.puballtables AND r.oid IS NULL THEN 2"
@@ -45,7 +45,7 @@ static const struct {
 					   " of the outbox" RUN_INIT,
 					   "CREATE PUBLICATION " SEMEL_PG_PUBLICATION
 					   " FOR TABLE semel_outbox WITH (publish = 'insert')" },
-	/* It may be there for the outbox of another schema. */
+	/* The publication may be that of the outbox of another schema. */
 	[SEMEL_PG_PUBLICATION_WITHOUT_OUTBOX] = { "there is no publication " SEMEL_PG_PUBLICATION
 						  " of the outbox: the one of this name does not "
 						  "list it" RUN_INIT,
@@ -80,7 +80,7 @@ const char *semel_pg_publication_problem(int64_t problem)
 								      : NULL;
 }
 
-/* The statements that repair it; NULL: none do, or an operator has to. */
+/* The statements that repair the problem; NULL: there is none, or an operator has to repair it. */
 static const char *publication_remedy(int64_t problem)
 {
 	return problem > 0 && problem < SEMEL_PG_PUBLICATION_PROBLEMS ? problems[problem].remedy
@@ -120,7 +120,7 @@ enum {
 	SETTLED
 };
 
-/* What was settled by a reader of another slot of this outbox needs no second one. */
+/* What a reader of another slot of this outbox has settled need not be read again. */
 static const struct semel_pg_statement select_slot = {
 	"inspect the slot",
 	"WITH now AS (SELECT $1::text AS name, $2::text AS publication, " IDENTITY " AS identity,"
@@ -425,8 +425,7 @@ static void end_creating(struct semel_pg_changes *changes)
 	changes->creating = NULL;
 }
 
-/* A creation that is not awaited would finish later, and the slot would retain the log without a
- * reader. */
+/* An abandoned creation would finish later, and the slot would retain the log without a reader. */
 static void cancel_creating(struct semel_pg_changes *changes)
 {
 	static const struct semel_pg_statement cancel = { "cancel the creation of the slot",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* PostgreSQL's change stream: two connections, one for statements (slot, marks) and one that the
- * stream comes through. */
+/* PostgreSQL's change stream: two connections, one for statements (slot, marks) and one for the
+ * stream. */
 #ifndef SEMEL_STORE_POSTGRES_CHANGES_H
 #define SEMEL_STORE_POSTGRES_CHANGES_H
 
@@ -14,16 +14,16 @@
 enum semel_pg_publication_problem {
 	SEMEL_PG_PUBLICATION_OK,
 	SEMEL_PG_PUBLICATION_MISSING,
-	SEMEL_PG_PUBLICATION_WITHOUT_OUTBOX,  /* it does not have the outbox */
-	SEMEL_PG_PUBLICATION_FILTERED,        /* rows, or columns */
+	SEMEL_PG_PUBLICATION_WITHOUT_OUTBOX,  /* it does not include the outbox */
+	SEMEL_PG_PUBLICATION_FILTERED,        /* it filters rows or columns */
 	SEMEL_PG_PUBLICATION_WITHOUT_INSERTS, /* it leaves out inserts */
-	SEMEL_PG_PUBLICATION_UNLOGGED,        /* of the table itself */
+	SEMEL_PG_PUBLICATION_UNLOGGED,        /* the table itself is unlogged */
 	SEMEL_PG_PUBLICATION_OF_PARTITIONS,   /* it publishes the table's partitions, and not the
 						 table */
 	SEMEL_PG_PUBLICATION_PROBLEMS
 };
 
-/* One row: the problem, and what the publication is known by. */
+/* One row: the problem, and the identity of the publication. */
 extern const char semel_pg_publication_sql[];
 
 /* A message with the next step; NULL: no problem. */
@@ -43,20 +43,21 @@ struct semel_pg_changes {
 		bool previous_loaded; /* previous has what was published before this stream */
 		int64_t keepalive_timeout_ms;
 		uint64_t confirmed;
-		bool gather; /* much came: let more of it come before the next read */
+		bool gather; /* much arrived: let more of it arrive before the next read */
 		bool in_transaction;
-		bool awaits_row;           /* in a transaction that has brought none */
-		int row_bytes, wake_bytes; /* this many wake; the present limit */
+		bool awaits_row;           /* in a transaction without a row so far */
+		int row_bytes, wake_bytes; /* how many wake the relay for a row; the current
+					    * limit */
 		uint64_t transaction;      /* counts them, over all streams */
-		uint32_t xid;              /* of the transaction that is read */
+		uint32_t xid;              /* of the transaction being read */
 		int64_t commit_order;      /* where its commit is in the server's log */
 	} stream;
 	struct {
 		bool required;  /* commits wait for a synchronous standby */
 		bool waiting;   /* the transaction that comes next is not visible yet */
-		bool refreshed; /* in this read */
-		bool logged;    /* the log was, of this one */
-		char *snapshot; /* the last one; NULL: none */
+		bool refreshed; /* the snapshot was taken in this read */
+		bool logged;    /* this wait was logged */
+		char *snapshot; /* the last snapshot; NULL: none */
 		int64_t since_ms, check_at_ms, pause_ms; /* steady */
 	} visible;
 	struct {
@@ -65,7 +66,7 @@ struct semel_pg_changes {
 		semel_status status; /* of the answer */
 		semel_error error;
 		size_t lease_count, row_count;
-		bool lenient; /* all of them are visible: what cannot be marked was deleted */
+		bool lenient; /* all rows are visible: one that cannot be marked was deleted */
 	} flush;
 };
 
@@ -74,13 +75,14 @@ static inline struct semel_pg_changes *semel_pg_changes_of(struct semel_changes 
 	return (struct semel_pg_changes *)changes; /* base is its first member */
 }
 
-/* The connection for statements, with nothing on its way. */
+/* The connection for statements, with no answer pending. */
 semel_status semel_pg_changes_side(struct semel_pg_changes *changes, semel_tx *tx_out,
 				   semel_error *error);
 /* After a failure: closes a lost connection, which is reopened when it is needed. */
 semel_status semel_pg_changes_failed(struct semel_pg_changes *changes, semel_status status);
-/* The stream describes the table again whenever its definition has changed. Rows that a publication
- * left out come before those that follow: none of the latter is returned then. */
+/* Called when the stream describes the table, as it does again after every change of its
+ * definition. OUTAGE if the publication was changed: it may have left out rows, so none of the rows
+ * that follow is returned. */
 semel_status semel_pg_changes_check_publication(struct semel_pg_changes *changes,
 						semel_error *error);
 /* Terminates the reader of the slot, where that is permitted. */
@@ -101,14 +103,14 @@ int64_t semel_pg_stream_keepalive_timeout_ms(struct semel_changes *changes);
 void semel_pg_stream_stop(struct semel_changes *changes);
 
 /* visible.c: whether the commits that the stream delivers are visible. */
-/* Pure. A snapshot is as the server writes it: "xmin:xmax:xid,xid,…", each with its epoch. Has this
- * transaction ended before the snapshot was taken? xid: its lower half, as the change stream has
- * it; it is the nearest one to the snapshot of all that end so, for the server lets no two be
- * further apart than half of them. A text that cannot be read sees nothing. */
+/* Pure. Had this transaction ended when the snapshot was taken? snapshot: as the server writes it,
+ * "xmin:xmax:xid,xid,…", in 64 bits. xid: the lower 32 bits, as the change stream has them; of all
+ * transactions with these bits it is the one nearest to the snapshot, since the server keeps all of
+ * them within 2^31 of each other. A text that cannot be parsed sees nothing. */
 bool semel_pg_snapshot_sees(const char *snapshot, uint32_t xid);
-/* Takes a snapshot, and stores it. */
+/* Takes a snapshot and stores it. */
 semel_status semel_pg_visible_refresh(struct semel_pg_changes *changes, semel_error *error);
-/* Is it visible to the snapshot that was taken last? */
+/* Is this transaction visible to the snapshot that was taken last? */
 bool semel_pg_visible_includes(const struct semel_pg_changes *changes, uint32_t xid);
 /* A transaction begins that may not be visible yet: its rows wait until it is. */
 semel_status semel_pg_visible_begin(struct semel_pg_changes *changes, uint32_t xid,
@@ -123,7 +125,7 @@ semel_status semel_pg_flush_send(struct semel_changes *changes, const struct sem
 				 semel_error *error);
 semel_status semel_pg_flush_poll(struct semel_changes *changes, int64_t wait_ms, bool *done_out,
 				 semel_error *error);
-/* Waits for what is on its way; the outcome is left to semel_pg_flush_poll. */
+/* Waits for a pending answer, whose outcome semel_pg_flush_poll returns. */
 void semel_pg_flush_await(struct semel_pg_changes *changes);
 void semel_pg_flush_free(struct semel_pg_changes *changes);
 

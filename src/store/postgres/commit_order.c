@@ -15,18 +15,18 @@
  *   allows for it. So rows beyond are read until w - SLACK_US is later than every commit of the
  *   batch, or there are no more: any row further on was committed after all rows that are sent
  *   now.
- * - Of each aggregate as many rows are chosen as it has in the range, those that were committed
- *   first; so a batch is never empty, and no row that is left out precedes one that is sent. Rows
+ * - Of each aggregate, as many rows are chosen as it has in the range: those that were committed
+ *   first. So a batch is never empty, and no row that is left out precedes one that is sent. Rows
  *   left out stay above the cursor (complete_seq), and are read again.
  * - A row that the next statement sees and this one did not was committed later than all of these.
  *
  * All rows of one transaction have the same time, which is later than all of their committed_at:
- * with a large one each batch would read all the rest. So the result of a read beyond is stored for
- * its lane (semel_pg_commit_bound): beyond from_seq, the last row that was committed before
- * `latest` (at least the end of the batch), and up to to_seq, where the read has ended, nothing
- * that is still to be sent was committed before `latest`, the latest commit of the rows chosen. A
- * later batch that ends within these bounds, or whose read has reached them, and has no later
- * commit than `latest`, needs no further read:
+ * with a large transaction, each batch would read all the rest of it. So the result of a read
+ * beyond the range is stored for its lane (semel_pg_commit_bound): beyond from_seq, the last row
+ * that was committed before `latest` (at least the end of the batch), and up to to_seq, where the
+ * read has ended, nothing that is still to be sent was committed before `latest`, the latest commit
+ * of the rows chosen. A later batch that ends within these bounds, or whose read has reached them,
+ * and has no later commit than `latest`, needs no further read:
  * - A row that the read saw there was not committed before `latest`, so not before this batch. A
  *   row that was updated since has a later commit. An exception counts as still to be sent: it may
  *   become due again.
@@ -46,7 +46,8 @@
 #include <string.h>
 
 #define SLACK_US 200000
-#define FEW_ROWS 100 /* of the first read beyond a batch; every further one has four times more */
+#define FEW_ROWS 100 /* of the first read beyond a batch; every further read has four times as
+		      * many */
 
 /* A row of the range, or one beyond it that may have to precede the range. */
 struct candidate {
@@ -83,7 +84,7 @@ static int compare_aggregates(const void *left, const void *right)
 	return compare_commits(left, right);
 }
 
-/* Keeps of each aggregate as many rows as it has in the range: those that were committed first.
+/* Chooses, of each aggregate, as many rows as it has in the range: those that were committed first.
  * Returns the latest commit among them. */
 static int64_t choose(struct candidates *candidates)
 {
@@ -192,7 +193,7 @@ bool semel_pg_is_bounded(const struct semel_pg_commit_bound *bound, int64_t end_
 	return end_seq >= bound->from_seq && end_seq < bound->to_seq && latest <= bound->latest;
 }
 
-/* Reads on until no row further on can have been committed before the chosen rows. */
+/* Reads rows beyond the batch until no later row can have been committed before the chosen rows. */
 static semel_status read_beyond(struct semel_pg_store *store, int32_t lane, int64_t end_seq,
 				struct candidates *candidates, semel_error *error)
 {

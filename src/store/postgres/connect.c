@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Connecting to the application's database, with a session of our own.
  *
- * - Any libpq URI will do. Nothing of it but what libpq itself shows (host, port, user, database)
- *   appears in a message: it may hold a password.
- * - Time-outs are ours unless the user or the server has set some.
- * - A session that may be another's in the next transaction is refused, before anything is set or
- *   prepared in it: that would stay behind for its next user.
+ * - Any libpq URI is accepted. Messages contain nothing of it except what libpq itself shows (host,
+ *   port, user, database): it may contain a password.
+ * - Our time-outs apply unless the user or the server has set others.
+ * - A session that may belong to another client in the next transaction is refused before anything
+ *   is set or prepared in it: the next client would inherit that.
  * - libpq is loaded, never linked (base/dynamic.h).
  */
 #include "store/postgres/postgres.h"
@@ -54,15 +54,15 @@ semel_status semel_libpq_load(semel_error *error)
 
 /* ---- is there a pooler that gives every transaction another session? ------------------------- */
 
-/* A pooler that passes sessions on answers with a cancel key of its own; so where the backend has
- * another number than the connection believes, there is one. Without a pooler this costs one round
- * trip. A second connection distinguishes the two kinds: where sessions are kept, two connections
- * never see one backend, and each always sees the same one. A connection that has to wait for a
- * session while the first one is answered shows that sessions are kept. */
+/* A pooler gives its clients cancel keys of its own, so there is a pooler if the backend has
+ * another process id than the connection reports. Without a pooler this costs one round trip. A
+ * second connection distinguishes the two kinds: with session pooling, two connections never see
+ * the same backend, and each always sees the same one. If a connection has to wait for a session
+ * while the first one is answered, sessions are not swapped either. */
 
 static const char which_backend[] = "SELECT pg_backend_pid()";
 
-/* 0: there is no answer yet, or another one. */
+/* 0: there is no answer yet, or an error. */
 static int read_backend(PGconn *connection, int wait_ms)
 {
 	struct pollfd answer = { .fd = semel_libpq.socket(connection), .events = POLLIN };
@@ -103,7 +103,7 @@ static semel_status find_pooler(PGconn *connection, int wait_ms, bool *found_out
 			       wait_ms / 1000);
 }
 
-/* Both are known, and not the same. */
+/* True if both are known and differ. */
 static bool differ(int one, int other)
 {
 	return one != 0 && other != 0 && one != other;
@@ -174,8 +174,8 @@ static semel_status error_of_connection(PGconn *connection, semel_error *error)
 			       message);
 }
 
-/* What neither the URL nor the environment says. Encryption by Kerberos has to be asked for: to try
- * it costs memory and a round trip. */
+/* Used where neither the URL nor the environment sets a value. Kerberos encryption has to be
+ * requested explicitly: trying it costs memory and a round trip. */
 static const struct {
 	const char *keyword, *value, *variable;
 } defaults[] = { { "fallback_application_name", "semel", NULL },
@@ -244,7 +244,8 @@ static semel_status set_up_session(PGconn *connection, semel_error *error)
 	return semel_pg_execute_plain(connection, our_settings, "set the time-outs", error);
 }
 
-/* wait_ms: for a session, where poolers have them; 0: for the change stream, which has its own. */
+/* wait_ms: how long to wait for a session of a pooler; 0: connects for the change stream, which no
+ * pooler passes on. */
 static semel_status connect_to(const char *url, int wait_ms, PGconn **connection_out,
 			       semel_error *error)
 {

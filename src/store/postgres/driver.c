@@ -113,6 +113,7 @@ static const struct semel_upkeep_functions upkeep = {
 
 const struct semel_store_driver semel_store_postgres = {
 	.scheme = "postgres",
+	.form = "postgres://user@host/database",
 	.changes = &semel_pg_changes_driver,
 	.sql = &semel_pg_engine,
 	.open = semel_pg_store_open,

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SQL of the user: the business change of a publish, SQL handlers, upcasters.
+/* The user's SQL: the business change of a publish, SQL handlers, upcasters.
  *
  * - They run inside a transaction that Semel ends: a statement that begins, ends or nests one is
  *   refused when it is read.
- * - What PostgreSQL says of the values (a constraint, a type) is about this event: reject. What it
- *   says of itself (gone, full, locked, deadlock) is an outage. Anything else may pass: retry. That
- *   is also for a statement that took too long, or one event could hold up the others forever.
- * - Effects of a batch are sent without waiting for answers; the next statement reads them. Behind
- *   a savepoint each is answered at once.
+ * - An error about the values (a constraint, a type) concerns this event: reject. An error of the
+ *   server (gone, full, locked, deadlock) is an outage. Any other error may be transient: retry.
+ *   That includes a statement that took too long; otherwise one event could hold up the others
+ *   forever.
+ * - Effects of a batch are sent without waiting for answers; the next statement reads them. After a
+ *   savepoint, each answer is read at once.
  */
 #include "store/postgres/postgres.h"
 #include "store/postgres/sql_text.h"
@@ -20,7 +21,7 @@
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-/* What one event gives to the parameters. */
+/* The values of one event for the parameters. */
 struct values {
 	const struct semel_event *event;
 	uint32_t attempt;
@@ -95,7 +96,7 @@ static bool is_fine(const PGresult *result)
 	return status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK;
 }
 
-/* Used up. */
+/* Consumes the result. */
 static semel_status answer_of(PGconn *connection, PGresult *result, const char *what,
 			      semel_error *error)
 {
@@ -112,7 +113,7 @@ static semel_status verdict_as(semel_status status, semel_error *error)
 	return status;
 }
 
-/* What is neither an outage nor about this event's values may pass. */
+/* An error that is neither an outage nor about this event's values may be transient. */
 static semel_status verdict_of(semel_status status, semel_error *error)
 {
 	if (status == SEMEL_OK || semel_status_class(status) == SEMEL_CLASS_OUTAGE)
@@ -179,7 +180,7 @@ semel_status semel_pg_execute(semel_store *store, const char *sql, semel_error *
 	status = semel_pg_effects_collect(semel_pg_of(store), error);
 	if (status != SEMEL_OK)
 		return status;
-	/* Nothing runs before every statement was read. */
+	/* All statements are checked before the first one runs. */
 	for (const char *rest = sql; *rest != '\0';) {
 		struct semel_pg_user_statement statement;
 		status = semel_pg_user_statement_read(rest, &statement, &rest, error);
@@ -220,7 +221,7 @@ void semel_pg_effects_free(struct semel_pg_effects *effects)
 	free(effects);
 }
 
-/* The place for one more; NULL: no memory. */
+/* The entry for one more effect; NULL: no memory. */
 static struct effect *new_effect(struct semel_pg_effects *effects)
 {
 	if (effects->count == effects->capacity) {
@@ -309,7 +310,7 @@ free_effects:
 	return status;
 }
 
-/* What was sent is answered in order; the rest of a failed one is passed over by the server. */
+/* Answers arrive in the order of sending; after a failure, the server skips the rest. */
 semel_status semel_pg_effects_collect(struct semel_pg_store *store, semel_error *error)
 {
 	PGconn *connection = store->connection;
@@ -351,8 +352,8 @@ static semel_status send_effect(struct semel_pg_store *store, const struct effec
 			 : semel_pg_error(connection, NULL, "run the SQL handler", error);
 }
 
-/* A deferred constraint would fail at the commit only, for the whole batch; where each event is
- * behind a savepoint it is checked while it is known whose it is. */
+/* A deferred constraint would fail only at the commit, for the whole batch. If each event has a
+ * savepoint, the constraint is checked while it is known which event violates it. */
 static semel_status check_deferred(struct semel_pg_store *store, semel_error *error)
 {
 	static const char check[] = "SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED";

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How statements get their values, are run and are read, on our own and on borrowed connections;
- * and with that the engine of the statement layer. The rows of a statement come all at once, so
- * tables that may be large are read in pages. Leases use the server's clock. */
+/* How statements are bound, run and read, on our own and on borrowed connections; this is also the
+ * engine of the statement layer. All rows of a statement arrive at once, so tables that may be
+ * large are read in pages. Leases use the server's clock. */
 #include "store/postgres/postgres.h"
 
 #include "base/error.h"
@@ -15,7 +15,7 @@
 /* ---- errors ---------------------------------------------------------------------------------- */
 
 static const struct {
-	const char *state; /* the beginning of an SQLSTATE; the first that fits counts */
+	const char *state; /* the beginning of an SQLSTATE; the first match counts */
 	semel_status status;
 } classes[] = {
 	{ "53100", SEMEL_STORAGE_FULL }, /* disk full */
@@ -24,19 +24,19 @@ static const struct {
 	{ "57", SEMEL_OUTAGE },          /* shut down, cannot connect now */
 	{ "58", SEMEL_OUTAGE },          /* I/O */
 	{ "08", SEMEL_OUTAGE },          /* the connection */
-	{ "40", SEMEL_OUTAGE },          /* serialization, deadlock: nothing happened, again */
+	{ "40", SEMEL_OUTAGE },          /* serialization, deadlock: rolled back, try again */
 	{ "55P03", SEMEL_BUSY },         /* lock time-out */
 	{ "25006", SEMEL_OUTAGE },       /* read-only: a standby that is not promoted yet */
 	{ "25P", SEMEL_OUTAGE },         /* failed or idle for too long in a transaction */
-	{ "26000", SEMEL_CONFIG },       /* a prepared statement that is not there: a pooler */
-	{ "42P05", SEMEL_CONFIG },       /* one that is there already: likewise */
+	{ "26000", SEMEL_CONFIG },       /* a missing prepared statement: a pooler */
+	{ "42P05", SEMEL_CONFIG },       /* a duplicate one: likewise */
 	{ "22", SEMEL_INVALID },         /* a value that does not fit its type */
 	{ "54", SEMEL_INVALID },         /* a value that is too large, as for an index */
 	{ "23", SEMEL_INVALID },         /* a constraint */
 	{ "42P01", SEMEL_NO_SCHEMA },    /* no such table */
 	{ "42883", SEMEL_NO_SCHEMA },    /* no such function */
 	{ "42501", SEMEL_CONFIG },       /* not allowed */
-	{ "3F000", SEMEL_CONFIG },       /* no schema of the search_path is there */
+	{ "3F000", SEMEL_CONFIG },       /* no schema of the search_path exists */
 };
 
 static semel_status status_of(const char *state)
@@ -47,8 +47,8 @@ static semel_status status_of(const char *state)
 	return SEMEL_INTERNAL;
 }
 
-/* A prepared statement whose tables have changed since: it is well on the next connection. No
- * other error of this number passes by itself. */
+/* The tables of a prepared statement have changed: it works again on the next connection. No other
+ * error with this SQLSTATE is transient. */
 static bool is_stale_plan(const PGresult *result, const char *state)
 {
 	const char *where = semel_libpq.resultErrorField(result, PG_DIAG_SOURCE_FUNCTION);
@@ -63,8 +63,8 @@ static bool is_without_partition(const char *state, const char *message)
 	       strstr(message, "semel_inbox");
 }
 
-/* A publication that publishes updates and has a filter, or columns, that do not suit the table's
- * key: the server refuses every mark. */
+/* A publication of updates has a row filter or a column list that does not suit the table's key:
+ * the server refuses every mark. */
 static bool is_forbidden_by_publication(const char *message)
 {
 	static const char update[] = "cannot update table \"semel_";
@@ -94,7 +94,7 @@ static const char *advice_for(semel_status status, const char *state, const char
 		       "semel --store URL init --cdc repairs that of the change stream; "
 		       "pg_publication_tables lists others)";
 	switch (status) {
-	case SEMEL_NO_SCHEMA: /* a user's statement may lack a table of his own */
+	case SEMEL_NO_SCHEMA: /* the missing table may be the user's own */
 		return strstr(message, "semel_") == NULL
 			       ? ""
 			       : " (create Semel's tables with: semel --store URL init)";
@@ -107,7 +107,7 @@ static const char *advice_for(semel_status status, const char *state, const char
 	}
 }
 
-/* The server's lines on one, without the prefix that says ERROR. */
+/* Joins the lines of the server's message, which has no prefix ERROR. */
 static void first_line(const char *message, char *out, size_t size)
 {
 	size_t length = 0;
@@ -291,7 +291,7 @@ void semel_pg_name(PGconn *connection, const char *kind, size_t number,
 
 /* A statement as it is sent: the driver's own, or one of the statement layer. */
 struct source {
-	const void *key; /* of the prepared one */
+	const void *key; /* identifies the prepared statement */
 	const char *what, *sql;
 	bool shared; /* its parameters are ?1, ?2, … */
 };
@@ -301,7 +301,7 @@ static struct source source_of(const struct semel_pg_statement *statement)
 	return (struct source){ .key = statement, .what = statement->what, .sql = statement->sql };
 }
 
-/* The text as PostgreSQL takes it; the buffer keeps one that was translated. NULL: no memory. */
+/* The text in PostgreSQL's syntax; a translated text is in the buffer. NULL: no memory. */
 static const char *text_of(const struct source *source, struct semel_buffer *buffer,
 			   semel_error *error)
 {

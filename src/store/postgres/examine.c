@@ -36,7 +36,7 @@ static void advise(const struct examiner *examiner, enum semel_check check, cons
 	semel_examination_report(examiner->examination, check, SEMEL_SEVERITY_ADVICE, text, remedy);
 }
 
-/* NULL: it failed, which was reported. */
+/* NULL: the statement failed, and that was reported. */
 static PGresult *ask(const struct examiner *examiner, enum semel_check check, const char *sql,
 		     const char *value)
 {
@@ -54,7 +54,7 @@ static PGresult *ask(const struct examiner *examiner, enum semel_check check, co
 
 /* ---- rights ---------------------------------------------------------------------------------- */
 
-/* As docs/postgresql.md has them. */
+/* The same privileges as in docs/postgresql.md. */
 static const char missing_rights[] =
 	"SELECT part, string_agg(rights || ' on ' || name, ', ' ORDER BY name),"
 	" string_agg('GRANT ' || rights || ' ON ' || name || ' TO ' || quote_ident(current_user),"
@@ -108,7 +108,7 @@ static void examine_rights(const struct examiner *examiner)
 }
 
 /* A role that may create objects in the schema can make other roles run its functions; see
- * 008_security.sql. A row is whether it is a problem, what is wrong, and what to do. */
+ * 008_security.sql. Each row: whether it is a problem, what is wrong, and what to do. */
 static const char wrong_rights[] =
 	"WITH place AS (SELECT n.*, quote_ident(n.nspname) AS name, c.relowner AS owner"
 	" FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
@@ -290,8 +290,8 @@ static void examine_transactions(const struct examiner *examiner)
 	semel_pg_clear(result);
 }
 
-/* They are in the log, and not visible: neither polling nor the change stream reads their events.
- */
+/* Such commits are in the log, but not visible: neither polling nor the change stream reads their
+ * events. */
 static void examine_standbys(const struct examiner *examiner)
 {
 	static const char sql[] =
@@ -314,7 +314,7 @@ static void examine_standbys(const struct examiner *examiner)
 	semel_pg_clear(result);
 }
 
-/* Only where the server is on this machine, and this role may know its folder. */
+/* Only if the server is on this machine, and this role may read the name of its folder. */
 static void examine_disk(const struct examiner *examiner)
 {
 	PGresult *result = ask(examiner, SEMEL_CHECK_STORE_DISK,
@@ -333,7 +333,7 @@ static void examine_disk(const struct examiner *examiner)
 
 /* ---- the slot -------------------------------------------------------------------------------- */
 
-/* Slots belong to the server: one of another database is not ours to watch, or to drop. */
+/* Slots belong to the server: a slot of another database must not be monitored or dropped. */
 static const struct semel_pg_statement select_slot = {
 	"inspect the slot",
 	"SELECT coalesce(s.plugin = 'pgoutput' AND s.database = current_database(), false),"
@@ -516,8 +516,8 @@ static void examine_old_slots(const struct examiner *examiner)
 
 /* ---- order ----------------------------------------------------------------------------------- */
 
-/* Of the newest events those that were published long after a later one of their aggregate: only
- * that one was visible before. Retries do not count. */
+/* Counts, among the newest events, those that were published long after a later one of their
+ * aggregate: only the later one was visible before. Retries do not count. */
 static const char crossed[] =
 	"SELECT current_setting('track_commit_timestamp') = 'on', (SELECT count(DISTINCT"
 	" (n.aggregate_type, n.aggregate_id)) FROM (SELECT o.aggregate_type, o.aggregate_id,"

@@ -3,11 +3,11 @@
  *
  * - One statement checks the fence of all lanes, marks, moves the low marks, renews the leases and
  *   records the stream's position: all of it, or nothing.
- * - The stream may deliver a row before its commit is visible: a row that is not visible yet is
- *   not marked, the position is not recorded, and the whole is sent once more. Then it is checked
- *   whether all transactions are visible: if so, a row that is missing was deleted.
- * - The statement is durable when its answer was read; and so is whatever our other connections
- *   have committed before, since the server's log has one order.
+ * - The stream may deliver a row before its commit is visible: a row that is not visible yet is not
+ *   marked, the position is not recorded, and the whole batch is sent again. Before that, the
+ *   visibility of its transactions is checked: if all are visible, a missing row was deleted.
+ * - The statement is durable once its answer was read, and so is everything that our other
+ *   connections have committed before, since the server's log has one order.
  */
 #include "store/postgres/changes.h"
 
@@ -80,7 +80,7 @@ static bool are_visible(const struct semel_pg_changes *changes, const struct sem
 	return true;
 }
 
-/* The statement's own snapshot is newer, and sees at least as much. */
+/* The snapshot of the statement itself is newer, and sees at least as much. */
 static semel_status check_visibility(struct semel_pg_changes *changes,
 				     const struct semel_flush *flush, semel_error *error)
 {
@@ -144,7 +144,7 @@ static semel_status evaluate(struct semel_pg_changes *changes, PGresult *result,
 	return SEMEL_OK;
 }
 
-/* Reads the answer, and waits for it where it has not come. */
+/* Reads the answer; waits for it if it has not arrived. */
 static void read_answer(struct semel_pg_changes *changes)
 {
 	PGconn *connection = semel_pg_of(changes->side)->connection;

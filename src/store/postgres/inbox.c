@@ -134,7 +134,7 @@ struct claims {
 struct call {
 	const struct semel_pg_statement *statement;
 	int columns;
-	int64_t now_ms; /* 0: it is not asked for */
+	int64_t now_ms; /* 0: not a parameter */
 	struct semel_buffer arrays[COLUMNS];
 };
 
@@ -337,8 +337,8 @@ static semel_status call_with_keys(semel_tx tx, const struct semel_pg_statement 
 	return make_call(tx, &call, result_out, error);
 }
 
-/* Writes the keys that are new. A claim whose key another event has is a key conflict; *holders_out
- * then has a row for every claim with a key, and is NULL if there is no conflict. */
+/* Writes the keys that are new. A claim whose key belongs to another event is a key conflict;
+ * *holders_out then has a row for every claim with a key, and is NULL if there is no conflict. */
 static semel_status claim_keys(semel_tx tx, const struct claims *all, PGresult **holders_out,
 			       semel_error *error)
 {
@@ -517,7 +517,7 @@ semel_status semel_pg_inbox_is_settled(semel_tx tx, struct semel_text scope, str
 static const struct semel_pg_statement prepare_inbox = { .what = "create the inbox's partitions",
 							 .sql = "SELECT semel_inbox_prepare()" };
 
-/* Nothing depends on them: a role that may not have them made works without. */
+/* Nothing depends on these partitions: a role that may not create them works without. */
 static semel_status make_weeks(semel_store *store, semel_error *error)
 {
 	semel_error refused = { .status = SEMEL_OK };

@@ -19,11 +19,11 @@
 #define AGREED_MS 1000
 
 #define LEASE_COLUMNS "lane, epoch, owner, " SEMEL_PG_MS("expires_at")
-/* A low mark above every number that was drawn is from before the numbers went back: a copy of the
- * tables without their sequence (logical replication copies none). It is ignored. One under a
- * sequence that has another file may be from before, too: the sequence was restarted, and has
- * passed it since. Or the tables come from a dump: what was sent without marks is not sent again;
- * the marks show the rest. */
+/* A low mark above every number that was drawn is older than the numbering: the tables were copied
+ * without their sequence (logical replication copies none). It is ignored. A low mark from a
+ * sequence with another file may be older, too: the sequence was restarted and has passed the mark
+ * since, or the tables come from a dump. Then reading starts at unmarked_seq: rows that were sent
+ * without marks are not sent again, and for the rest the marks show what was sent. */
 #define NUMBERS           "pg_relation_filenode('semel_outbox_seq')"
 #define IS_ABOVE_ALL(low) low " > (SELECT last_value FROM semel_outbox_seq)"
 #define HAS_OTHER_FILE    "coalesce(numbers <> " NUMBERS ", false)"
@@ -33,7 +33,7 @@
 				       ", unmarked_seq) ELSE " low " END"
 #define LOW_SEQ    TRUE_LOW("low_seq")
 #define HIGHER_LOW "greatest(low_seq, $5)"
-/* Where the file is not known, a relay of an earlier version may have gone on without marks after
+/* If the file is not known, a relay of an earlier version may have continued without marks after
  * the tables were upgraded. */
 #define TAKEN_UNMARKED                                                                             \
 	"CASE WHEN " IS_ABOVE_ALL(                                                                 \
@@ -44,7 +44,8 @@
 static const struct semel_pg_statement list_lanes = { "read the leases",
 						      "SELECT " LEASE_COLUMNS ", " LOW_SEQ
 						      " FROM semel_lease ORDER BY lane" };
-/* A row that is locked is being taken, or marked in: then the lane is not free. */
+/* If the row is locked, another relay is acquiring the lane or marking in it: the lane is not
+ * free. */
 static const struct semel_pg_statement take_lane = {
 	"acquire a lane",
 	"UPDATE semel_lease SET owner = $3, epoch = epoch + 1, expires_at = $4::timestamptz,"
@@ -53,7 +54,7 @@ static const struct semel_pg_statement take_lane = {
 	" FOR UPDATE SKIP LOCKED) AND epoch = $2 RETURNING " LEASE_COLUMNS
 	", low_seq, pg_current_xact_id()::text::bigint, numbers"
 };
-/* Where the numbers went back, everything is read again, under a new epoch. */
+/* If the numbers went back, everything is read again, under a new epoch. */
 static const struct semel_pg_statement renew_lane = {
 	"renew a lease",
 	"UPDATE semel_lease SET expires_at = $4::timestamptz, low_seq = " TRUE_LOW(
@@ -83,7 +84,7 @@ static const struct semel_pg_statement sequence_cache = {
 	"read the cache size of the outbox's sequence",
 	"SELECT seqcache FROM pg_sequence WHERE seqrelid = 'semel_outbox_seq'::regclass"
 };
-/* It changes with a restart of the server only. */
+/* The setting changes only with a restart of the server. */
 static const struct semel_pg_statement commit_times = {
 	"read the server's settings", "SELECT current_setting('track_commit_timestamp') = 'on'"
 };
@@ -100,10 +101,10 @@ static const struct semel_pg_statement join_group = {
 static const struct semel_pg_statement leave_group = { "leave the relay group",
 						       "DELETE FROM semel_relay WHERE owner = $1" };
 
-/* A relay's connection reads ranges of one key and marks what it has read: whatever the
- * statistics of a young table say, an index is right. A mark that is lost with the server repeats
- * an event, which every consumer survives, so it need not wait for the disk. A policy for rows that
- * would hide some of them is an error, not a loss. */
+/* A relay's connection reads ranges of one key and marks what it has read: an index scan is always
+ * right, whatever the statistics of a new table say. A mark that is lost when the server crashes
+ * repeats an event, which every consumer tolerates, so it need not wait for the disk. A row-level
+ * security policy that would hide rows causes an error, so that none are lost. */
 static const char relay_settings[] =
 	"SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off;"
 	" SET enable_mergejoin = off; SET enable_sort = off; SET jit = off;"
@@ -168,8 +169,8 @@ int32_t semel_pg_lane_count(semel_store *store)
 	return SEMEL_PG_LANES;
 }
 
-/* Numbers that a session has cached are used by later transactions: it could not be known whether a
- * lower one is still to be written. */
+/* Numbers that a session has cached are used by its later transactions: it would be unknown whether
+ * a lower number is still to be written. */
 static semel_status check_sequence(struct semel_pg_store *store, semel_error *error)
 {
 	PGresult *result = NULL;
@@ -278,7 +279,7 @@ semel_status semel_pg_lease_list(semel_store *store, struct semel_lease *leases_
 	return status;
 }
 
-/* First the highest number, then a transaction of ours: see watermark.c. */
+/* The highest number is read before a transaction of ours gets its xid: see watermark.c. */
 static semel_status read_sequence(semel_store *store, semel_error *error)
 {
 	PGresult *result = NULL;

@@ -41,8 +41,8 @@ static const struct semel_pg_statement mark_refused = {
 	" FROM semel_outbox_exception e WHERE e.aggregate_type = $3 AND e.aggregate_id = $4"       \
 	" AND CASE WHEN " p " > 0 OR (" p " < 0 AND e.place < 0)"                                  \
 	" THEN (e.place, e.seq) < (" p ", $2) ELSE e.seq < $2 END"
-/* Exceptions are ordered by (place, seq): the new one is placed behind all that hold it, whichever
- * comparison made them hold it. */
+/* Exceptions are ordered by (place, seq): the new one is placed after all that hold it, whichever
+ * comparison showed that they do. */
 #define PLACE(p)                                                                                   \
 	"(SELECT CASE WHEN bool_or((e.place, e.seq) > (" p ", $2)) THEN max(e.place) + 1"          \
 	" ELSE " p " END" EARLIER_EXCEPTIONS(p) ")"
@@ -260,7 +260,7 @@ static void free_arrays(struct mark_arrays *arrays)
 	semel_buffer_free(&arrays->row_seqs);
 }
 
-/* The lanes whose fence was accepted. */
+/* The result has the lanes whose fence was accepted; all others are lost. */
 static void find_lost(const PGresult *result, struct semel_lane_marks *marks, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
@@ -397,7 +397,7 @@ static semel_status lock_lease(semel_tx tx, int32_t lane, semel_error *error)
 	return semel_pg_run(tx, &lock_lane, &params, NULL, error);
 }
 
-/* The lane of an event, if its row is still there, until the end of the transaction. */
+/* Locks the lane of an event until the end of the transaction, if the event's row still exists. */
 static semel_status lock_lane_of_event(semel_tx tx, struct semel_text event_id, semel_error *error)
 {
 	struct exception exception = { 0 };
@@ -436,7 +436,7 @@ semel_status semel_pg_dead_return_to_outbox(semel_tx tx, const struct semel_dead
 	status = find_row(tx, entry->event.id, arena, &exception, error);
 	if (status != SEMEL_OK)
 		goto free_arena;
-	if (exception.seq == 0) { /* the row is gone: the dead letter still has the event */
+	if (exception.seq == 0) { /* the row was deleted; the dead letter still has the event */
 		if (!discard)
 			status = semel_pg_outbox_insert(tx, &entry->event, 1, error);
 		goto free_arena;
@@ -451,7 +451,7 @@ free_arena:
 	return status;
 }
 
-/* The lane is locked before the letter, as by everything that concerns both. */
+/* The lane is locked before the letter, as everywhere that both are locked. */
 semel_status semel_pg_dead_move(semel_tx tx, const struct semel_dead_letter_row *entry,
 				enum semel_dead_status status, const char *reason, int64_t now_ms,
 				semel_error *error)

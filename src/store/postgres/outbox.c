@@ -4,7 +4,7 @@
  * - A batch is a range of the primary key (lane, seq), read from the caller's cursor on; those of
  *   several lanes come in one statement, lane after lane.
  * - complete_seq says up to where no commit can appear late; see watermark.c.
- * - The rows of a lane are read without its exceptions, which are read on their own when they are
+ * - The rows of a lane are read without its exceptions, which are read separately when they are
  *   due.
  */
 #include "store/postgres/postgres.h"
@@ -21,7 +21,7 @@
 	"INSERT INTO semel_outbox (id, aggregate_type, aggregate_id, event_type, topic,"           \
 	" routing_key, content_type, headers, created_at, payload, payload_bytes) "
 
-/* A known id writes nothing, and leaves the caller's transaction sound. */
+/* An id that exists writes nothing, and does not abort the caller's transaction. */
 static const struct semel_pg_statement insert_event = {
 	"write the event to the outbox",
 	EVENT_INSERT "VALUES ($1, $2, $3, $4, $5, $6, $7, $8::json, $9::timestamptz, $10,"
@@ -65,7 +65,8 @@ static semel_status insert_one(semel_tx tx, const struct semel_event *event, sem
 	return SEMEL_OK;
 }
 
-/* All or none of them: the savepoint is inside the caller's transaction, and gone afterwards. */
+/* Inserts all or none: the savepoint is inside the caller's transaction, and is released
+ * afterwards. */
 semel_status semel_pg_outbox_insert(semel_tx tx, const struct semel_event *events, size_t count,
 				    semel_error *error)
 {
@@ -92,8 +93,8 @@ roll_back:
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* The size of a batch in bytes is not known before it is read; so large payloads are read apart,
- * once it is known which are needed. Their size is reported without reading them. */
+/* The size of a batch in bytes is not known before it is read; so large payloads are read
+ * separately, once it is known which are needed. Their size is reported without reading them. */
 #define SMALL_BYTES      "16384"
 #define IF_SMALL(column) "CASE WHEN octet_length(" column ") <= " SMALL_BYTES " THEN " column " END"
 #define IF_LARGE(column)                                                                           \
@@ -122,18 +123,18 @@ enum {
 	CREATED_AT,
 	PAYLOAD,
 	PAYLOAD_BYTES,
-	LARGE, /* the size of a payload that is read apart; 0: it is in the row */
+	LARGE, /* the size of a payload that is read separately; 0: it is in the row */
 	HELD,
 	EXCEPTION,
 	REPLAY,
 	PLACE,
-	XMIN,            /* of the run */
-	PREVIOUS = XMIN, /* of the exceptions */
+	XMIN,            /* of rows that are not exceptions */
+	PREVIOUS = XMIN, /* of exceptions */
 	DRAWN,
-	NUMBER /* of the lane, among those asked for */
+	NUMBER /* of the lane, in the order of the parameters */
 };
 
-/* As the places of rows that are polled are compared. */
+/* The place of a polled row, as places are compared. */
 #define RUN_COMMIT_ORDER(known) "CASE WHEN " known " THEN " SEMEL_PG_COMMIT_ORDER("o") " ELSE 0 END"
 #define EARLIER_EXCEPTION(known)                                                                   \
 	"EXISTS (SELECT 1 FROM semel_outbox_exception e WHERE e.aggregate_type = o.aggregate_type" \
@@ -147,7 +148,7 @@ enum {
 	"(SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint),"                          \
 	" (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM semel_outbox_seq)"
 
-/* Searches the last rows of the lane only, for the few rows that are exceptions. */
+/* Searches only the last rows of the lane, and only for the few rows that are exceptions. */
 #define PREVIOUS_NEARBY                                                                            \
 	"(SELECT n.id FROM (SELECT p.id, p.seq, p.aggregate_type, p.aggregate_id"                  \
 	" FROM semel_outbox p WHERE p.lane = o.lane AND p.seq < o.seq"                             \
@@ -272,7 +273,7 @@ static void assign_payloads(const PGresult *result, struct semel_outbox_batch *b
 		}
 }
 
-/* A row that was forgotten between the two statements is left out. */
+/* A row that was pruned between the two statements is left out. */
 static void drop_pruned(struct semel_outbox_batch *batch)
 {
 	uint32_t kept = 0;
@@ -559,9 +560,9 @@ semel_status semel_pg_outbox_select(semel_store *store, const struct semel_outbo
 
 /* ---- rows of the change stream --------------------------------------------------------------- */
 
-/* What the table has of them: some were published or set aside before, when the stream repeats
- * itself; some wait behind an exception of their aggregate that was committed before them. One that
- * was polled was: polling had come to its end before. */
+/* What the table has of the stream's rows. If the stream repeats itself, some were published or set
+ * aside before. Some wait behind an exception of their aggregate that was committed before them; an
+ * exception that was polled always was, since polling ends before the stream begins. */
 static const struct semel_pg_statement check_rows = {
 	"find events of the change stream",
 	"SELECT CASE WHEN o.seq IS NULL THEN r.seq <= l.low_seq"
@@ -581,8 +582,8 @@ static const struct semel_pg_statement list_aggregates = {
 	"SELECT DISTINCT aggregate_type, aggregate_id FROM semel_outbox_exception"
 };
 
-/* A row that is not there was pruned, and so it was published, when it lies below the low mark.
- * Above it, the stream was quicker than its commit: that is in the log before others can see it. */
+/* A missing row at or below the low mark was published and then pruned. A missing row above it is
+ * not visible yet: a commit is in the log before other sessions can see it. */
 semel_status semel_pg_outbox_check(semel_store *store, struct semel_outbox_row *rows, size_t count,
 				   semel_error *error)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* - Columns are found by name, when the stream describes the table: before the first row, and
  *   again after every change of it.
- * - A row costs no allocation: its texts stay in the message. The byte behind a text is the
- *   next column's kind, which has been read by then, and becomes the NUL.
+ * - A row costs no allocation: its texts stay in the message. The byte after a text is the kind of
+ *   the next column; once it was read, it becomes the NUL.
  * - Texts and binary values are both understood: servers before 14 know only texts.
  */
 #include "store/postgres/pgoutput.h"
@@ -58,7 +58,7 @@ struct value {
 /* What is left of a message. */
 struct bytes {
 	char *at, *end;
-	bool broken; /* it was shorter than it says */
+	bool broken; /* the message is shorter than it says */
 };
 
 static inline uint64_t take_number(struct bytes *bytes, size_t size)
@@ -75,7 +75,7 @@ static inline uint64_t take_number(struct bytes *bytes, size_t size)
 	return number;
 }
 
-/* As many as lengths have, in every column of every row. */
+/* A number of four bytes, read faster: every column of every row has one. */
 static inline uint32_t take_length(struct bytes *bytes)
 {
 	const unsigned char *at = (const unsigned char *)bytes->at;
@@ -98,7 +98,7 @@ static char *take_bytes(struct bytes *bytes, size_t length)
 	return data;
 }
 
-/* Up to its NUL. */
+/* A string, up to its NUL. */
 static const char *take_string(struct bytes *bytes)
 {
 	const char *string = bytes->at;
@@ -139,9 +139,9 @@ static bool has_all(const struct semel_pgoutput *stream)
 	return all;
 }
 
-/* Tables that are not our outbox are of no interest, and neither are their rows. An outbox of
- * another schema has the same name and the same numbers: its rows would mark ours. And ours may
- * have been renamed, or moved to another schema, for a while. */
+/* Tables other than our outbox are ignored, and so are their rows. Our outbox is recognised by its
+ * oid: an outbox of another schema has the same name and the same numbers, so its rows would mark
+ * ours; and ours may have been renamed, or moved to another schema, for a while. */
 static semel_status read_relation(struct semel_pgoutput *stream, struct bytes *bytes,
 				  struct semel_pgoutput_message *message, semel_error *error)
 {
@@ -228,7 +228,7 @@ static int nibble(char digit)
 	return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
 }
 
-/* "\x6869", in place. */
+/* Decodes "\x6869" in place. */
 static bool unfold_bytes(struct value *value)
 {
 	if (value->binary)
@@ -251,7 +251,7 @@ static bool unfold_bytes(struct value *value)
 static bool take_values(const struct semel_pgoutput *stream, struct bytes *bytes,
 			struct value values[COLUMNS])
 {
-	char *ending = NULL; /* where the NUL of the text before goes */
+	char *ending = NULL; /* where the NUL of the previous text goes */
 	uint16_t count = (uint16_t)take_number(bytes, 2);
 	for (uint16_t i = 0; i < count && i < stream->column_count && !bytes->broken; i++) {
 		struct value value = { NULL, 0, false };

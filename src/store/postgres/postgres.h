@@ -2,14 +2,14 @@
 /* What the files of the PostgreSQL store have in common: the store itself, and how statements are
  * run.
  *
- * What the seam asks of every SQL store: driver (the tables of functions), connect, schema,
+ * What the seam requires of every SQL store: driver (the tables of functions), connect, schema,
  * transaction, engine (statements), outbox, mark, lease, inbox, effect, retention, examine.
  * PostgreSQL's own: commit_order, watermark and previous, for its many writers; sweep; wakeup;
  * sql_text. Optional parts of the seam: trial; and changes, stream, pgoutput, visible and flush,
  * which are the change stream (changes.h).
  *
- * A store of our own prepares each statement when it is first used. On a borrowed connection a
- * statement is parsed on the spot: nothing is kept there, no setting is changed.
+ * On our own connection each statement is prepared when it is first used. On a borrowed connection
+ * a statement is parsed each time: nothing is kept there, and no setting is changed.
  *
  * To change here: what is the same in SQLite belongs to store/sql. No column that a mark changes
  * may be indexed; a low mark passes a number only with the proof of watermark.c; the fence is
@@ -34,8 +34,8 @@
 /* A time column as milliseconds; takes the name of the column. */
 #define SEMEL_PG_MS(column) SEMEL_SQL_POSTGRES_MS(column)
 
-/* When a row of the outbox was committed. For a row older than the column: its own time, or when
- * the column was added. Takes the name of the row. */
+/* When a row of the outbox was committed. For a row older than the column: its own time, but not
+ * later than when the column was added. Takes the name of the row. */
 #define SEMEL_PG_COMMITTED_AT(row) SEMEL_SQL_POSTGRES_COMMITTED_AT(row)
 
 /* The place of an event in the order of commits, for polling: the commit time in microseconds,
@@ -90,21 +90,23 @@ struct semel_pg_store {
 	bool savepoint_open;
 	bool relays;                                 /* its connection was set up for a relay */
 	bool commit_times;                           /* the server keeps them */
-	int64_t clock_offset_ms;                     /* the server's clock, of ours; see lease.c */
+	int64_t clock_offset_ms;                     /* the server's clock minus ours; see
+						      * lease.c */
 	const void *prepared[SEMEL_PG_PREPARED_MAX]; /* ours, or of the statement layer */
 	size_t prepared_count;
 	struct semel_pg_effects *effects;
 	uint32_t effect_generations;
-	uint32_t cautious_batches; /* batches of claims before they are taken to be new again */
-	uint32_t unread_effects;   /* effects on their way whose answers were not read yet */
+	uint32_t cautious_batches; /* batches until claims are optimistic again */
+	uint32_t unread_effects;   /* effects that were sent, and whose answers were not read yet */
 	struct semel_wake *wake;   /* NULL: nothing to wake */
 	struct semel_pg_wakeup *wakeup;
-	int64_t wakeup_after_ms; /* steady; before it, none is tried again */
+	int64_t wakeup_after_ms; /* steady; no new attempt before */
 	struct semel_pg_previous *previous;
-	uint32_t previous_loaded; /* lanes, as bits, whose last published events are in it */
+	uint32_t previous_loaded; /* lanes, as bits, whose last published events are in
+				   * `previous` */
 	struct {                  /* what is known of late commits; see watermark.c */
 		int64_t drawn_seq, complete_seq;
-		int64_t numbers; /* the file of the sequence that gave them out; 0: not known */
+		int64_t numbers; /* the file of the sequence that generated them; 0: not known */
 		struct semel_pg_watermark_entry entries[SEMEL_PG_WATERMARK_ENTRIES_MAX];
 		uint32_t count;
 		int64_t waiting_since_ms, checked_at_ms, logged_at_ms; /* steady */
@@ -144,7 +146,7 @@ semel_store_close_fn semel_pg_store_close;
 /* ---- tables (schema.c) ----------------------------------------------------------------------- */
 
 semel_store_init_fn semel_pg_store_init;
-/* Overloads of PostgreSQL's functions by other roles in our search_path: each, its owner, and
+/* Overloads of PostgreSQL's functions by other roles in our search_path: each with its owner, and
  * whether statements of init could run it; those that could come first. */
 extern const char semel_pg_overloads_sql[];
 /* NO_SCHEMA, SCHEMA_NEWER. */
@@ -163,7 +165,7 @@ void semel_pg_add_int(struct semel_pg_params *params, int64_t number);
 void semel_pg_add_bool(struct semel_pg_params *params, bool value);
 /* 0 is NULL. */
 void semel_pg_add_time(struct semel_pg_params *params, int64_t time_ms);
-/* Run frees them by itself. */
+/* semel_pg_run frees them itself. */
 void semel_pg_params_free(struct semel_pg_params *params);
 
 /* Runs the statement; params may be NULL and are consumed. result_out may be NULL; otherwise the
@@ -202,7 +204,7 @@ const char *semel_pg_value(const PGresult *result, int row, int column);
 void semel_pg_copy(const PGresult *result, int row, int column, char *out, size_t size);
 struct semel_text semel_pg_text(const PGresult *result, int row, int column,
 				struct semel_arena *arena);
-/* A text, or the bytes in the column behind it. */
+/* A text, or the bytes in the next column. */
 struct semel_text semel_pg_bytes(const PGresult *result, int row, int column,
 				 struct semel_arena *arena);
 void semel_pg_clear(PGresult *result);
@@ -217,13 +219,14 @@ void semel_pg_add_array(struct semel_pg_params *params, struct semel_buffer *buf
 
 /* ---- late commits (watermark.c) -------------------------------------------------------------- */
 
-/* Numbers up to seq were drawn before now. Lower than what was seen before: they went back. */
+/* Numbers up to drawn_seq were drawn before now. If it is lower than before, the numbers went
+ * back. */
 void semel_pg_watermark_observe(struct semel_pg_store *store, int64_t drawn_seq);
 /* numbers: the file of the sequence. If it has changed, the numbering was restarted. */
 void semel_pg_watermark_check_sequence(struct semel_pg_store *store, int64_t numbers);
-/* A transaction of ours has got this number since. */
+/* A transaction of ours has got this xid since. */
 void semel_pg_watermark_record_xid(struct semel_pg_store *store, uint64_t xid);
-/* The oldest transaction that a snapshot knows to be open. The result: everything at or below it
+/* xmin: the oldest open transaction of a snapshot. Returns the number at or below which everything
  * is in that snapshot, or never will be. */
 int64_t semel_pg_watermark_advance(struct semel_pg_store *store, uint64_t xmin);
 /* Call it periodically: when a transaction stays open for long, finds the writers, and logs the
@@ -246,13 +249,13 @@ semel_status semel_pg_outbox_fetch_seqs(struct semel_pg_store *store, int32_t la
 
 /* ---- the event before (previous.c) ----------------------------------------------------------- */
 
-/* Fills in row->previous if it is known, and remembers the row. Rows of an aggregate come in the
- * order of their numbers; one that comes again has no predecessor that is known. *cache is made
- * when it is first needed; without memory nothing is known. */
+/* Fills in row->previous if it is known, and caches the row. Rows of an aggregate arrive in the
+ * order of their numbers; the predecessor of a row that arrives again is not known. *cache is
+ * created when it is first needed; without memory, no predecessor is known. */
 void semel_pg_previous_fill(struct semel_pg_previous **cache, struct semel_outbox_row *row,
 			    struct semel_arena *arena);
-/* Remembers what went out of these lanes before reading begins behind these numbers: the last 500
- * rows of each lane. */
+/* Caches what was published from these lanes before reading begins after these numbers: the last
+ * 500 rows of each lane. */
 semel_status semel_pg_previous_load(struct semel_pg_previous **cache, semel_tx tx,
 				    const int32_t *lanes, const int64_t *after_seqs, size_t count,
 				    semel_error *error);
@@ -263,8 +266,8 @@ void semel_pg_previous_free(struct semel_pg_previous *cache);
 
 /* ---- manual changes (sweep.c) ---------------------------------------------------------------- */
 
-/* Reads a bounded range of the lane, which is ours. *found_out: the first row at or below the low
- * mark that was never sent; 0: none so far. */
+/* Reads a bounded range of a lane that we own. *found_out: the first row at or below the low mark
+ * that was never sent; 0: none so far. */
 semel_status semel_pg_sweep(struct semel_pg_store *store, const struct semel_lease *lease,
 			    int64_t *found_out, semel_error *error);
 

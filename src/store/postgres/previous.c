@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The id of the event before this one in its aggregate, from a small cache of what was read last:
- * an index for it would cost every business transaction. What was published last, before a relay
- * took a lane or the change stream over, is read once.
+/* The id of the previous event of the same aggregate, from a small cache of the events read last:
+ * an index for it would cost every business transaction. When a relay takes over a lane or the
+ * change stream, it reads once what was published last.
  *
- * The cache is direct-mapped by the aggregate's hash. Two aggregates with one 64-bit hash would be
- * taken for one another; the worst that follows is that a strict consumer waits out its bound. */
+ * The cache is direct-mapped by the aggregate's hash. Two aggregates with the same 64-bit hash
+ * would be mistaken for each other; at worst, a strict consumer then waits as long as it ever waits
+ * for a predecessor. */
 #include "store/postgres/postgres.h"
 
 #include "event/hash.h"
@@ -60,8 +61,9 @@ void semel_pg_previous_fill(struct semel_pg_previous **cache, struct semel_outbo
 	remember(entry, hash, row);
 }
 
-/* Newest first. A little beyond where reading begins, for commits have another order than numbers,
- * and marks are ahead of low marks. Below those everything went out, also what was never marked. */
+/* Newest first. Includes some rows after the number where reading begins, because commits are not
+ * in the order of numbers, and marks are ahead of low marks. Everything at or below a low mark was
+ * published, even if it was never marked. */
 static const struct semel_pg_statement fetch_published = {
 	"read what was published last",
 	"SELECT p.seq, p.id, p.aggregate_type, p.aggregate_id"
@@ -72,7 +74,7 @@ static const struct semel_pg_statement fetch_published = {
 	" ORDER BY w.lane DESC, w.seq DESC LIMIT 500) AS p"
 };
 
-/* It was sent before. */
+/* Caches a row that was sent before. */
 static void record_sent(struct semel_pg_previous **cache, const struct semel_outbox_row *row)
 {
 	uint64_t hash = semel_hash_aggregate(row->event.aggregate_type, row->event.aggregate_id);

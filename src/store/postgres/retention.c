@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Removing what is old enough, a bounded part at a time, each in a transaction of its own, so that
- * no writer waits for longer than a moment.
+/* Removes what is old enough, a bounded part at a time, each in its own transaction, so that
+ * writers wait only briefly.
  *
- * - Only settled rows, finished claims and dead letters without followers go (sql/retention.c).
- * - An event goes by when it was committed, not by its own time. The boundary that is recorded is
- *   the newest own time of what went: a claim knows no other.
- * - A claim goes by the week of its event and by when it was first seen, whichever is later: an
- *   event may be old, or have no time at all, and come again tomorrow all the same.
- * - A week of the inbox is dropped with its partition; what is in the default one is deleted.
- * - Parking behind a head takes the lock of its hold, or of its lane's lease. A statement that
- *   waited for a lock goes on with what it saw before: so first all locks are taken, in the order
- *   hold, lease, letter, and the next statement decides.
+ * - Only published rows, finished claims and dead letters without followers are removed
+ *   (sql/retention.c).
+ * - The age of an event counts from its commit, not from its own time. The boundary that is
+ *   recorded is the newest own time of the removed events, since a claim knows no other time.
+ * - The age of a claim counts from the week of its event or from when it was first seen, whichever
+ *   is later: an event that is old, or has no time at all, may still be delivered again tomorrow.
+ * - A week of the inbox is dropped with its partition; rows of the default partition are deleted.
+ * - Parking behind a head locks its hold, or the lease of its lane. A statement that waited for a
+ *   lock continues with its old snapshot: so all locks are taken first, in the order hold, lease,
+ *   letter, and the next statement decides.
  */
 #include "store/postgres/postgres.h"
 
@@ -50,7 +51,7 @@ static const struct semel_sql_statement outbox_delete = {
 #define WEEK      SEMEL_SQL_POSTGRES_WEEK
 #define OLD_CLAIM SEMEL_SQL_POSTGRES_OLD_CLAIM
 
-/* The LIMIT keeps the inner question one about a single partition. */
+/* With the LIMIT, the inner query reads only a single partition. */
 static const struct semel_sql_statement old_partition = {
 	.what = "find old weeks of the inbox",
 	.text = ONLY("SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
@@ -107,7 +108,7 @@ static const struct semel_sql_statement lock_letters = {
 	.text = ONLY("SELECT 1 FROM semel_dead_letter d WHERE" OLD_BY_TIME
 		     " ORDER BY failed_at, entry_id FOR UPDATE")
 };
-/* The end of the next span: so many entries behind the end of the last one. */
+/* The end of the next span: ?3 entries after the end of the last one. */
 static const struct semel_sql_statement dead_span = {
 	.what = "find old dead letters",
 	.text = ONLY("SELECT " SEMEL_PG_MS("failed_at") " + 1 FROM semel_dead_letter d"
@@ -124,7 +125,7 @@ typedef semel_status (*prune_step)(struct semel_pg_store *store,
 				   struct semel_prune_counts *counts, bool *done_out,
 				   semel_error *error);
 
-/* At most so many rows, as the last parameter; *done_out: these were the last. */
+/* Binds the maximum number of rows as the last parameter; *done_out: these were the last rows. */
 static semel_status delete_some(struct semel_sql_query *query, uint64_t *count_out, bool *done_out)
 {
 	semel_sql_bind_int(query, SEMEL_SQL_PRUNE_ROWS);
@@ -136,7 +137,7 @@ static semel_status delete_some(struct semel_sql_query *query, uint64_t *count_o
 
 struct span {
 	int64_t last;
-	bool more; /* the lane goes on behind it */
+	bool more; /* the lane has rows after it */
 	bool old;  /* something in it is old enough */
 };
 
@@ -172,8 +173,8 @@ static semel_status delete_span(struct semel_pg_store *store, int64_t cutoff_ms,
 	return status;
 }
 
-/* A whole span without anything old is the end of what is old in the lane: the millions of rows
- * behind it need not be read. An old row that was written after them goes when they do. */
+/* A span without an old row ends the search in its lane: the millions of rows after it need not be
+ * read. An old row among those is removed when they become old. */
 static semel_status prune_outbox(struct semel_pg_store *store,
 				 const struct semel_retention_cutoffs *cutoffs,
 				 struct semel_prune_counts *counts, bool *done_out,
@@ -217,7 +218,7 @@ static semel_status find_partition(semel_tx tx, int64_t cutoff_ms, char name_out
 	return semel_sql_finish(&query);
 }
 
-/* A partition, if there is an old one. It stays where its lock cannot be had in a moment. */
+/* Removes a partition, if there is an old one. It is kept if its lock is not available quickly. */
 static semel_status prune_weeks(struct semel_pg_store *store,
 				const struct semel_retention_cutoffs *cutoffs,
 				struct semel_prune_counts *counts, bool *done_out,
@@ -248,7 +249,7 @@ static semel_status prune_weeks(struct semel_pg_store *store,
 	return SEMEL_OK;
 }
 
-/* Claims whose week has no partition. */
+/* Removes old claims whose week has no partition. */
 static semel_status prune_other_weeks(struct semel_pg_store *store,
 				      const struct semel_retention_cutoffs *cutoffs,
 				      struct semel_prune_counts *counts, bool *done_out,
@@ -280,7 +281,7 @@ static semel_status prune_keys(struct semel_pg_store *store,
 
 /* ---- dead letters ---------------------------------------------------------------------------- */
 
-/* Where the next span of dead letters ends; the cutoff itself: it is the last one. */
+/* Finds where the next span of dead letters ends; if that is the cutoff, it is the last one. */
 static semel_status find_dead_span(struct semel_pg_store *store, int64_t cutoff_ms,
 				   struct semel_sql_span *span, semel_error *error)
 {
@@ -332,10 +333,10 @@ static semel_status prune_dead(struct semel_pg_store *store,
 	return status;
 }
 
-/* The kinds, in the order in which they go, and by which cutoff. */
+/* The kinds of rows, in the order of removal, and the cutoff of each. */
 static const struct {
 	prune_step step;
-	size_t cutoff; /* where it stands among the cutoffs */
+	size_t cutoff; /* its offset in the cutoffs */
 } kinds[] = {
 	{ prune_outbox, offsetof(struct semel_retention_cutoffs, outbox_ms) },
 	{ prune_weeks, offsetof(struct semel_retention_cutoffs, inbox_ms) },
@@ -352,7 +353,7 @@ static bool is_wanted(size_t kind, const struct semel_retention_cutoffs *cutoffs
 	return cutoff_ms != 0;
 }
 
-/* One part of the kind that is next. */
+/* Removes one part of the next kind. */
 static semel_status prune_some(struct semel_pg_store *store,
 			       const struct semel_retention_cutoffs *cutoffs,
 			       struct semel_prune_counts *counts, semel_error *error)

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making and upgrading our tables in the application's database, and adopting outboxes of its own.
+/* Creates and upgrades our tables in the application's database, and adopts outboxes of the
+ * application.
  *
- * - An upgrade is one transaction behind an advisory lock, so two at once do it once.
+ * - An upgrade is one transaction under an advisory lock, so if two run at once, only one does the
+ *   work.
  * - An adopted outbox: a trigger (schema/functions.sql) copies its rows into ours. The comment on
  *   the trigger's function stores the mapping that it was generated from.
  */
@@ -41,7 +43,7 @@ static semel_status read_number(PGconn *connection, const char *sql, int64_t *nu
 	return status;
 }
 
-/* 0: no tables of ours. */
+/* 0: our tables do not exist. */
 static semel_status read_version(PGconn *connection, int64_t *version_out, semel_error *error)
 {
 	int64_t tables = 0;
@@ -86,17 +88,17 @@ semel_status semel_pg_check_version(PGconn *connection, semel_error *error)
 
 /* ---- overloads ------------------------------------------------------------------------------- */
 
-/* Functions and operators of other roles in our search_path that have names of PostgreSQL's own.
+/* Functions and operators of other roles in our search_path with the names of PostgreSQL's own.
  *
- * - An overload that fits the argument types of a call better is run instead, whichever schema it
- *   is in, with the rights of the caller. schema/008_security.sql has the rules that protect our
- *   own functions; statements of a session are not protected.
- * - Trusted are superusers, the owners of database, schema and tables, and the current user.
- *   Overloads for types of their own fit no call of ours.
+ * - An overload that fits the argument types of a call better is run instead, whatever its schema,
+ *   with the rights of the caller. schema/008_security.sql has the rules that protect our own
+ *   functions; statements of a session are not protected.
+ * - Superusers, the owners of database, schema and tables, and the current user are trusted.
+ *   Overloads for other roles' own types fit none of our calls.
  * - This query itself is written so that no overload fits it.
  */
 
-/* Each overload, its owner, and whether statements of init could run it; those that could come
+/* Each overload with its owner, and whether statements of init could run it; those that could come
  * first. */
 const char semel_pg_overloads_sql[] =
 	"SELECT pg_catalog.concat(o.kind, ' ', n.nspname, '.', o.name), r.rolname,"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A scanner for just as much of PostgreSQL's SQL as is needed to find statements and parameters. */
+/* Scans only as much of PostgreSQL's SQL as is needed to find statements and parameters. */
 #include "store/postgres/sql_text.h"
 
 #include "base/error.h"
@@ -21,7 +21,7 @@ static const char *const parameter_names[SEMEL_PG_P_COUNT] = {
 	[SEMEL_PG_P_FLOW] = ":flow",
 };
 
-/* COPY would take the connection over; the others are Semel's to say. */
+/* COPY would take over the connection; the other statements are reserved for Semel. */
 static const char *const refused[] = { "BEGIN", "START",     "COMMIT",  "END",     "ROLLBACK",
 				       "ABORT", "SAVEPOINT", "RELEASE", "PREPARE", "COPY" };
 
@@ -49,7 +49,7 @@ static const char *skip_comment(const char *at)
 	return at;
 }
 
-/* A doubled quote opens again at once, so it needs no care. */
+/* A doubled quote ends the string and begins the next one at once, so it needs no special case. */
 static const char *skip_quoted(const char *at, bool escapes)
 {
 	char quote = *at++;
@@ -58,8 +58,8 @@ static const char *skip_quoted(const char *at, bool escapes)
 	return *at == '\0' ? at : at + 1;
 }
 
-/* The quote in which a string goes on on another line, or NULL: white space with a line break, and
- * line comments, may stand between. */
+/* The quote that continues a string on another line, or NULL: there may be white space with a line
+ * break, and line comments, in between. */
 static const char *find_continuation(const char *at)
 {
 	bool broken = false;
@@ -73,7 +73,7 @@ static const char *find_continuation(const char *at)
 	}
 }
 
-/* E'…', and what it goes on with: there, too, a backslash escapes. */
+/* E'…' and its continuation on other lines, where a backslash escapes, too. */
 static const char *skip_escaped(const char *at)
 {
 	const char *end = skip_quoted(at, true), *more = at;
@@ -82,7 +82,7 @@ static const char *skip_escaped(const char *at)
 	return end;
 }
 
-/* "$tag$ … $tag$"; at itself when it is none. */
+/* The end of "$tag$ … $tag$"; `at` itself if there is none. */
 static const char *skip_dollars(const char *at)
 {
 	const char *end = at + 1;
@@ -142,7 +142,7 @@ static const char *word_end(const char *at)
 	return at;
 }
 
-/* Where the piece that begins at at ends; at itself: it is a single character. */
+/* The end of the piece that begins at `at`; `at` itself: it is a single character. */
 static const char *skip_piece(const char *at)
 {
 	if (at[0] == '-' && at[1] == '-')

@@ -24,8 +24,8 @@ enum semel_pg_parameter {
 	SEMEL_PG_P_COUNT
 };
 
-/* One statement with $1, $2, … in place of :id, …; each place has a number of its own, so that the
- * server finds out the type of each by itself. */
+/* One statement with $1, $2, … in place of :id, …; each occurrence has its own number, so that the
+ * server infers its type separately. */
 struct semel_pg_user_statement {
 	struct semel_buffer sql;
 	char keyword[16]; /* the first word, in upper case; empty: there is no statement */
@@ -34,7 +34,7 @@ struct semel_pg_user_statement {
 };
 
 /* Reads the first statement of sql; *rest_out is what follows its semicolon. INVALID for an unknown
- * parameter, naming the nearest right one, and for statements that would end or begin a
+ * parameter, naming the nearest known one, and for statements that would end or begin a
  * transaction. Free the statement also after a failure. */
 semel_status semel_pg_user_statement_read(const char *sql,
 					  struct semel_pg_user_statement *statement_out,

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The change stream itself: PostgreSQL's replication protocol over libpq.
  *
- * - A transaction comes only after its commit, as a whole, and its rows are handed out as they
- *   come: however large it is, none of it has to be kept here.
+ * - A transaction arrives only after its commit, as a whole, and its rows are returned as they
+ *   arrive: however large it is, none of it has to be kept here.
  * - A position is returned to the caller when a transaction has ended, and from a keepalive when
  *   none is open; never from within one.
- * - libpq takes at most 16 kB from the socket at a time, and the server wakes up for every one of
- *   them. While data comes, a short pause before each read lets more of it gather: twice the
- *   speed for a seventh of the work. A row that came alone is handed out at once.
- * - The server sends a transaction's begin, its rows, its end and a keepalive one by one. Only
- *   rows are worth waking for: unless one has begun to come, fewer bytes than any of them has do
- *   not wake the relay, and are read with the next row, or when the caller reads.
+ * - libpq takes at most 16 kB from the socket at a time, and the server wakes up for each of these
+ *   reads. While data arrives, a short pause before each read lets more of it accumulate: twice the
+ *   speed for a seventh of the work. A row that arrives alone is returned at once.
+ * - The server sends a transaction's begin, its rows, its end and a keepalive one by one. Only rows
+ *   are worth waking for: unless a transaction has begun and its first row is missing, fewer bytes
+ *   than any row has do not wake the relay; they are read with the next row, or when the caller
+ *   reads.
  */
 #include "store/postgres/changes.h"
 
@@ -108,7 +109,7 @@ static semel_status refused(struct semel_pg_changes *changes, PGresult *result, 
 	return semel_error_set(error, SEMEL_BUSY, "slot %s has another reader", changes->slot);
 }
 
-/* Text, where a server knows no binary values. */
+/* Requests text if the server does not support binary values. */
 static semel_status begin_stream(struct semel_pg_changes *changes, uint64_t position,
 				 semel_error *error)
 {
@@ -284,7 +285,7 @@ static bool is_full(const struct semel_outbox_batch *batch, size_t used)
 	       semel_arena_used(batch->arena) - used >= batch->bytes_max;
 }
 
-/* What libpq has in its buffer. */
+/* Takes what libpq has in its buffer. */
 static semel_status take_buffered(struct semel_pg_changes *changes,
 				  struct semel_outbox_batch *batch, size_t used,
 				  uint64_t *position_out, uint32_t *taken_out, semel_error *error)
@@ -305,8 +306,8 @@ static semel_status take_buffered(struct semel_pg_changes *changes,
 	return status;
 }
 
-/* Nothing more has arrived. Rows that came alone go out at once; while many come, or just came, a
- * pause lets more of them gather. */
+/* Called when nothing more has arrived. A few rows are returned at once; while many arrive, or have
+ * just arrived, a pause lets more of them accumulate. */
 static bool is_worth_a_pause(const struct semel_pg_changes *changes, uint32_t rows, uint32_t pauses)
 {
 	if (rows == 0)
@@ -355,7 +356,8 @@ semel_status semel_pg_stream_read(struct semel_changes *base, struct semel_outbo
 	*position_out = 0;
 	if (changes->stream.connection == NULL)
 		return ended(changes, error);
-	/* A read that brought less than this was all there is. With TLS it is one message. */
+	/* A read with fewer messages than this has read everything. With TLS, one message is
+	 * enough. */
 	uint32_t dry = semel_libpq.sslInUse(changes->stream.connection) ? 1 : BURST_MIN;
 	bool holds = false;
 	semel_status status = semel_pg_visible_read(changes, &holds, error);

@@ -18,7 +18,7 @@ static bool has_state(semel_tx tx, PGTransactionStatusType state)
 	       semel_libpq.transactionStatus(tx.native) == state;
 }
 
-/* Nothing failed in it so far. */
+/* A transaction is open, and nothing has failed in it so far. */
 static bool is_sound(semel_tx tx)
 {
 	return (tx.store != NULL && semel_pg_of(tx.store)->unread_effects > 0) ||
@@ -30,7 +30,7 @@ bool semel_pg_in_transaction(semel_tx tx)
 	return is_sound(tx) || has_state(tx, PQTRANS_INERROR);
 }
 
-/* Texts are sent as they are, and must not be taken for something else. */
+/* Texts are sent as UTF-8, and must not be read in another encoding. */
 static semel_status require_encoding(semel_tx tx, const char *what, semel_error *error)
 {
 	const char *encoding =
@@ -87,8 +87,8 @@ static semel_status run_inside(semel_store *store, const struct semel_pg_stateme
 	return semel_pg_run(tx, statement, NULL, NULL, error);
 }
 
-/* What a constraint says that is checked at the end only; a trigger of that kind may say anything.
- */
+/* The error of a constraint that is checked only at the commit; a trigger of that kind may raise
+ * any error. */
 static semel_status error_of_commit(semel_status status, semel_error *error)
 {
 	if (status != SEMEL_INVALID && status != SEMEL_INTERNAL)
@@ -148,7 +148,7 @@ semel_status semel_pg_release(semel_store *store, semel_error *error)
 	return run_inside(store, &release_savepoint, error);
 }
 
-/* The savepoint is closed with it: nothing stays open for the next event. */
+/* Also closes the savepoint: nothing stays open for the next event. */
 semel_status semel_pg_rollback_to(semel_store *store, semel_error *error)
 {
 	semel_status status =

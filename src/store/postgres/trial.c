@@ -144,8 +144,8 @@ static void append_encoded(struct semel_buffer *buffer, const char *text)
 			semel_buffer_printf(buffer, "%%%02X", (unsigned char)*text);
 }
 
-/* With the schema as the only one in the search path. Of two parameters of one name libpq takes the
- * last, so the options that the user has set are repeated in ours. */
+/* The URL with this schema as the only one in the search path. Of two parameters with the same name
+ * libpq takes the last, so ours repeats the options that the user has set. */
 static const char *url_in_schema(const struct semel_url *url, uint64_t id,
 				 struct semel_arena *arena)
 {

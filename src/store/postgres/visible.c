@@ -5,9 +5,9 @@
  *
  * - Where synchronous_standby_names is set, a transaction is read only when it is visible to a
  *   snapshot. One snapshot is taken per read, and only when the last one is not enough.
- * - What comes behind a waiting transaction waits with it: rows are published in commit order.
- * - While one waits the socket is not watched, for its data cannot be read; the caller reads again
- *   after some milliseconds, and goes on with everything else.
+ * - Everything after a waiting transaction waits with it: rows are published in commit order.
+ * - While a transaction waits, the socket is not watched, because its data cannot be read yet; the
+ *   caller reads again after some milliseconds, and continues with its other work.
  */
 #include "store/postgres/changes.h"
 
@@ -22,7 +22,7 @@
 
 /* ---- what a snapshot sees -------------------------------------------------------------------- */
 
-/* The number at the text, which goes on behind it; false: there is none. */
+/* Reads the number at *text, and moves *text past it; false: there is none. */
 static bool take_number(const char **text, uint64_t *number_out)
 {
 	char *end = NULL;
@@ -41,7 +41,7 @@ static bool take(const char **text, char expected)
 	return true;
 }
 
-/* Modulo 2^32 it may be before or behind. */
+/* The transaction id with these lower 32 bits that is nearest to reference: below or above it. */
 static uint64_t nearest(uint64_t reference, uint32_t xid)
 {
 	int32_t distance = (int32_t)(xid - (uint32_t)reference);
@@ -168,7 +168,7 @@ semel_status semel_pg_visible_begin(struct semel_pg_changes *changes, uint32_t x
 	if (!changes->visible.refreshed)
 		return refresh_and_check(changes, xid, error);
 	start_waiting(changes);
-	changes->visible.check_at_ms = 0; /* the next read asks at once */
+	changes->visible.check_at_ms = 0; /* the next read checks at once */
 	return SEMEL_OK;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Wakes a sleeping relay after commits, at no cost for the writers while it is awake.
  *
- * - A writer's trigger tries an advisory lock, shared, until its commit; where that fails it
+ * - A writer's trigger tries to take an advisory lock, shared, until its commit; if that fails, it
  *   notifies (NOTIFY). A relay that is about to sleep requests the lock exclusively, on a
  *   connection of its own, and does not wait: from then on new writers notify.
  * - The relay waits for writers that already hold the lock; no writer waits for the relay. When the

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The watermark: transactions commit in another order than they draw numbers, so a number counts as
- * complete only when no lower one can commit late.
+/* The watermark: transactions do not commit in the order in which they draw numbers, so a number
+ * counts as complete only when no lower one can commit late.
  *
  * - A producer's transaction has its own number (xid) before it draws one for its event: the
- *   schema's default for seq sees to it.
- * - So when N is the highest number drawn, and a transaction of ours gets the xid M after that was
- *   read, then every transaction with a number up to N has an xid below M.
+ *   schema's default for seq ensures that.
+ * - So if N is the highest number drawn, and a transaction of ours gets the xid M after N was read,
+ *   then every transaction with a number up to N has an xid below M.
  * - Once a snapshot's xmin has reached M, all of them have ended: what is at or below N is in that
  *   snapshot, or never will be.
- * A snapshot's own xmax will not do for M: it only says what has ended, and younger transactions
+ * A snapshot's own xmax cannot be used as M: it only shows what has ended, and younger transactions
  * may be open already.
  */
 #include "store/postgres/postgres.h"
@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What was recorded applied to other numbers. */
+/* Discards what was recorded, since it applied to other numbers. */
 static void reset_watermark(struct semel_pg_store *store)
 {
 	store->watermark.drawn_seq = store->watermark.complete_seq = 0;
@@ -94,8 +94,8 @@ static const struct semel_pg_statement select_writers = {
 	"list the writers of the outbox",
 	"SELECT coalesce(array_agg(DISTINCT virtualtransaction), '{}')" WRITERS
 };
-/* A prepared transaction keeps the name it had, but for servers of 2021 and before: there it gets
- * one that begins with -1, and might be any of those that were listed. */
+/* A prepared transaction keeps its virtual id, except on servers of 2021 and before: there it gets
+ * one that begins with -1, and may be any of those that were listed. */
 static const struct semel_pg_statement count_writers = {
 	"list the writers of the outbox",
 	"SELECT count(*)" WRITERS " AND (virtualtransaction = ANY ($1::text[])"

@@ -105,6 +105,7 @@ static const struct semel_upkeep_functions upkeep = {
 
 const struct semel_store_driver semel_store_sqlite = {
 	.scheme = "sqlite",
+	.form = "sqlite:PATH",
 	.sql = &semel_sqlite_engine,
 	.open = semel_sqlite_store_open,
 	.close = semel_sqlite_store_close,

@@ -2,7 +2,7 @@
 /* Removing what is old enough, a bounded part of the tables at a time, so that writers wait
  * briefly.
  *
- * - Only settled rows, finished claims and dead letters without followers go (sql/retention.c).
+ * - Only published rows, finished claims and dead letters without followers go (sql/retention.c).
  * - An event goes by when it was committed, not by its own time. The boundary that is recorded is
  *   the newest own time of what went: a claim knows no other.
  * - A claim goes by the week of its event and by when it was first seen, whichever is later: an
