@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Options in which zero (NULL, false) stands for the default. */
+/* Options in which zero (NULL, false) means the default. */
 #ifndef SEMEL_BASE_DEFAULTS_H
 #define SEMEL_BASE_DEFAULTS_H
 

@@ -39,7 +39,7 @@ semel_status semel_sqlite_mode_of(const struct semel_url *url, mode_t *mode_out,
 		text);
 }
 
-/* ---- who made a file ------------------------------------------------------------------------- */
+/* ---- who created a file ---------------------------------------------------------------------- */
 
 void semel_sqlite_folder_of(const char *path, char *out, size_t size)
 {
@@ -173,7 +173,7 @@ static semel_status find_or_make(const struct semel_sqlite_open *how, struct sta
 				       how->path, strerror(errno));
 	return semel_error_set(error, SEMEL_OUTAGE,
 			       "cannot open the %s %s: there is no such file (name the right one, "
-			       "or make it with: semel init)",
+			       "or create it with: semel init)",
 			       how->what, how->path);
 }
 

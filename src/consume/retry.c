@@ -34,8 +34,6 @@ enum semel_retry semel_retry_next(const struct semel_retry_policy *policy,
 
 /* ---- time-outs ------------------------------------------------------------------------------- */
 
-#include <stddef.h>
-
 /* 0 means no event, so a hash of 0 is stored as 1. */
 static uint64_t name_of(uint64_t event)
 {

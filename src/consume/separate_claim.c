@@ -58,8 +58,14 @@ static struct semel_unfinished_claim *copy_unfinished(const struct semel_item *i
 		semel_unfinished_claim_free(claim);
 		return NULL;
 	}
+	if (!item->entry_id.data)
+		return claim;
 	claim->entry_id =
 		semel_arena_text(claim->arena, item->entry_id.data, item->entry_id.length);
+	if (!claim->entry_id.data) {
+		semel_unfinished_claim_free(claim);
+		return NULL;
+	}
 	return claim;
 }
 

@@ -402,7 +402,7 @@ semel_status semel_event_check_names(const struct semel_event *event, semel_erro
 	    !semel_json_is_valid(event->headers))
 		return semel_error_set(error, SEMEL_INVALID,
 				       "the name of a header has a zero byte in it: publish the "
-				       "event again without");
+				       "event again without it");
 	return SEMEL_OK;
 }
 

@@ -23,7 +23,8 @@
  * - trace: shows the rows of the store as they are.
  * - prune, and doctor's findings about retention: they maintain the tables.
  * - strict order (parked_next), the waits of a scope (waits_each), and whether a topic was ever
- * read (has_topic): they join claims with other tables, and would need an id at a time elsewhere.
+ *   read (has_topic): they join claims with other tables; another guard would have to be queried
+ *   id by id.
  *
  * Threads: one guard belongs to the thread of its store.
  * Every driver passes tests/contract/guard_suite.c.

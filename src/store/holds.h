@@ -49,9 +49,8 @@ struct semel_hold {
 	enum semel_hold_state state;
 	uint32_t attempts; /* RETRY: runs of the head so far; RELEASED: of the first follower;
 			    * DEAD: which replay failed last */
-	int64_t due_ms; /* RETRY: the head is due; GAP: waiting ends; RELEASED: nothing runs
-			 * before */
-	bool blocks;    /* poison policy block: a drain is not finished before it is gone */
+	int64_t due_ms;    /* RETRY: the head is due; GAP: waiting ends; RELEASED: not before */
+	bool blocks;       /* poison policy block: a drain does not finish while the hold exists */
 };
 
 struct semel_holds {

@@ -97,7 +97,7 @@ struct semel_outbox_row {
 				     * or not known */
 };
 
-/* Rows read: the caller gives arena, rows with capacity, and bytes_max of payload. */
+/* Rows read: the caller provides arena, rows with capacity, and bytes_max of payload. */
 struct semel_outbox_batch {
 	struct semel_arena *arena;
 	struct semel_outbox_row *rows;
@@ -233,8 +233,8 @@ typedef semel_status semel_outbox_topics_each_fn(semel_store *store, semel_text_
 /* Ids in ascending byte order, and the key that a binding is compared with. */
 typedef semel_status semel_outbox_routing_each_fn(semel_store *store, semel_routing_visitor visit,
 						  void *user, semel_error *error);
-/* The newest own time of an event that prune has removed (prune goes by when an event was
- * committed); 0: nothing was ever pruned. */
+/* The newest own time of an event that prune has removed (prune counts from the commit); 0: nothing
+ * was ever pruned. */
 typedef semel_status semel_outbox_pruned_until_fn(semel_store *store, int64_t *time_ms_out,
 						  semel_error *error);
 

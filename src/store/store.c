@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opens stores and their change streams by URL, for applications and for the rules. No driver needs
- * this code. */
+/* Opens stores and their change streams by URL, for applications and for the rules. Everything here
+ * is independent of the drivers. */
 #include "store/store.h"
 
 #include "base/error.h"

@@ -98,7 +98,8 @@ struct semel_kafka {
 		bool waiting;
 		rd_kafka_resp_err_t err;
 	} requeue;
-	int64_t tier_due_ms[16]; /* by tier: of the last event that was requeued */
+	int64_t tier_due_ms[SEMEL_KAFKA_TIERS +
+			    1]; /* by tier, from 1: of the last event that was requeued */
 
 	/* the consumer */
 	const struct semel_offset_store *offset_store; /* NULL: the broker stores offsets */

@@ -114,9 +114,10 @@ void semel_local_write_queue_examine(struct semel_local *local,
 	if (local->queue_fd < 0) {
 		semel_error error = { 0 };
 		if (semel_sqlite_open_lock(path_of(local), SUFFIX, &local->queue_fd, &error) !=
-		    SEMEL_OK)
+		    SEMEL_OK) {
 			semel_examination_failed(examination, SEMEL_CHECK_BROKER_FILES, &error);
-		return;
+			return;
+		}
 	}
 	for (int count = 0; flock(local->queue_fd, LOCK_EX | LOCK_NB) != 0; count++) {
 		if (sleep_before(count) < EXAMINE_MS)

@@ -46,8 +46,7 @@ struct semel_pg_changes {
 		bool gather; /* much arrived: let more of it arrive before the next read */
 		bool in_transaction;
 		bool awaits_row;           /* in a transaction without a row so far */
-		int row_bytes, wake_bytes; /* how many wake the relay for a row; the current
-					    * limit */
+		int row_bytes, wake_bytes; /* the usual wake threshold; the current one */
 		uint64_t transaction;      /* counts them, over all streams */
 		uint32_t xid;              /* of the transaction being read */
 		int64_t commit_order;      /* where its commit is in the server's log */

@@ -46,8 +46,7 @@
 #include <string.h>
 
 #define SLACK_US 200000
-#define FEW_ROWS 100 /* of the first read beyond a batch; every further read has four times as
-		      * many */
+#define FEW_ROWS 100 /* in the first read beyond a batch; four times as many in each later one */
 
 /* A row of the range, or one beyond it that may have to precede the range. */
 struct candidate {

@@ -244,8 +244,8 @@ static semel_status set_up_session(PGconn *connection, semel_error *error)
 	return semel_pg_execute_plain(connection, our_settings, "set the time-outs", error);
 }
 
-/* wait_ms: how long to wait for a session of a pooler; 0: connects for the change stream, which no
- * pooler passes on. */
+/* wait_ms: how long to wait for a session of a pooler; 0: connects for the change stream, which
+ * always has its own session. */
 static semel_status connect_to(const char *url, int wait_ms, PGconn **connection_out,
 			       semel_error *error)
 {

@@ -107,7 +107,7 @@ static const char *advice_for(semel_status status, const char *state, const char
 	}
 }
 
-/* Joins the lines of the server's message, which has no prefix ERROR. */
+/* Puts the server's message on one line. The primary message has no ERROR prefix. */
 static void first_line(const char *message, char *out, size_t size)
 {
 	size_t length = 0;

@@ -516,8 +516,8 @@ static void examine_old_slots(const struct examiner *examiner)
 
 /* ---- order ----------------------------------------------------------------------------------- */
 
-/* Counts, among the newest events, those that were published long after a later one of their
- * aggregate: only the later one was visible before. Retries do not count. */
+/* Counts the aggregates with an event, among the newest, that was published long after a later one:
+ * only the later one was visible before. Retries do not count. */
 static const char crossed[] =
 	"SELECT current_setting('track_commit_timestamp') = 'on', (SELECT count(DISTINCT"
 	" (n.aggregate_type, n.aggregate_id)) FROM (SELECT o.aggregate_type, o.aggregate_id,"

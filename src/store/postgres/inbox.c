@@ -517,7 +517,7 @@ semel_status semel_pg_inbox_is_settled(semel_tx tx, struct semel_text scope, str
 static const struct semel_pg_statement prepare_inbox = { .what = "create the inbox's partitions",
 							 .sql = "SELECT semel_inbox_prepare()" };
 
-/* Nothing depends on these partitions: a role that may not create them works without. */
+/* Nothing depends on these partitions: a role that may not create them works without them. */
 static semel_status make_weeks(semel_store *store, semel_error *error)
 {
 	semel_error refused = { .status = SEMEL_OK };

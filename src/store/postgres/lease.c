@@ -19,11 +19,12 @@
 #define AGREED_MS 1000
 
 #define LEASE_COLUMNS "lane, epoch, owner, " SEMEL_PG_MS("expires_at")
-/* A low mark above every number that was drawn is older than the numbering: the tables were copied
- * without their sequence (logical replication copies none). It is ignored. A low mark from a
- * sequence with another file may be older, too: the sequence was restarted and has passed the mark
- * since, or the tables come from a dump. Then reading starts at unmarked_seq: rows that were sent
- * without marks are not sent again, and for the rest the marks show what was sent. */
+/* A low mark above every number that was drawn dates from before the numbers went back: the tables
+ * were copied without their sequence (logical replication copies none). It is ignored. A low mark
+ * from a sequence with another file may date from before, too: the sequence was restarted and has
+ * passed the mark since, or the tables come from a dump. Then reading starts at unmarked_seq: rows
+ * that were sent without marks are not sent again, and for the rest the marks show what was
+ * sent. */
 #define NUMBERS           "pg_relation_filenode('semel_outbox_seq')"
 #define IS_ABOVE_ALL(low) low " > (SELECT last_value FROM semel_outbox_seq)"
 #define HAS_OTHER_FILE    "coalesce(numbers <> " NUMBERS ", false)"

@@ -451,7 +451,7 @@ free_arena:
 	return status;
 }
 
-/* The lane is locked before the letter, as everywhere that both are locked. */
+/* The lane is locked before the letter, as wherever both are locked. */
 semel_status semel_pg_dead_move(semel_tx tx, const struct semel_dead_letter_row *entry,
 				enum semel_dead_status status, const char *reason, int64_t now_ms,
 				semel_error *error)

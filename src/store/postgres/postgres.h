@@ -25,7 +25,7 @@
 #include "store/store.h"
 
 #define SEMEL_PG_SCHEMA                9  /* the newest version that this code knows */
-#define SEMEL_PG_LANES                 16 /* as the schema's generated column makes them */
+#define SEMEL_PG_LANES                 16 /* as the schema's trigger computes them */
 #define SEMEL_PG_PARAMS_MAX            26
 #define SEMEL_PG_PREPARED_MAX          96
 #define SEMEL_PG_NAME_SIZE             48
@@ -90,8 +90,7 @@ struct semel_pg_store {
 	bool savepoint_open;
 	bool relays;                                 /* its connection was set up for a relay */
 	bool commit_times;                           /* the server keeps them */
-	int64_t clock_offset_ms;                     /* the server's clock minus ours; see
-						      * lease.c */
+	int64_t clock_offset_ms;                     /* server's clock minus ours (lease.c) */
 	const void *prepared[SEMEL_PG_PREPARED_MAX]; /* ours, or of the statement layer */
 	size_t prepared_count;
 	struct semel_pg_effects *effects;
@@ -102,8 +101,7 @@ struct semel_pg_store {
 	struct semel_pg_wakeup *wakeup;
 	int64_t wakeup_after_ms; /* steady; no new attempt before */
 	struct semel_pg_previous *previous;
-	uint32_t previous_loaded; /* lanes, as bits, whose last published events are in
-				   * `previous` */
+	uint32_t previous_loaded; /* bits of the lanes that `previous` has loaded */
 	struct {                  /* what is known of late commits; see watermark.c */
 		int64_t drawn_seq, complete_seq;
 		int64_t numbers; /* the file of the sequence that generated them; 0: not known */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Dead letters, and the followers that are parked behind them.
  *
- * - One entry per scope and event, for its whole life: what fails again comes back to it, with its
- *   count of replays. An event without an id cannot be recognised, and is always a new entry.
+ * - One entry per scope and event, for its whole life: an event that fails again returns to its
+ *   entry, with its count of replays. An event without an id cannot be recognised, and is always a
+ *   new entry.
  * - Followers are in the same table with parked_behind set, in the order of position.
  * - Headers and payload keep any bytes, so that a broken delivery can be inspected. SQLite keeps
  *   them in their columns, as blobs; PostgreSQL in columns of their own.
@@ -32,19 +33,19 @@ enum column {
 	ATTEMPTS,
 	REPLAY_COUNT,
 	PARKED_BEHIND,
-	STATUS, /* from here on not as in an insert */
+	STATUS, /* from here on, the positions differ from an insert */
 	DISCARD_REASON,
 	SETTLED_AT,
 	PARKED,
 	HEADERS,
-	PAYLOAD, /* of a list: what its size is read from */
+	PAYLOAD, /* in a list: what its size is read from */
 	HEADERS_BYTES,
 	PAYLOAD_BYTES
 };
 
 /* ---- inserting ------------------------------------------------------------------------------- */
 
-/* An event without a time has that of the epoch in SQLite, where retention counts on one. */
+/* In SQLite, an event without a time gets that of the epoch, because retention needs one. */
 #define INSERT_ENTRY(event_time, bytes, values)                                                    \
 	"INSERT INTO semel_dead_letter AS d (entry_id, scope, event_id, event_type,"               \
 	" aggregate_type, aggregate_id, topic, routing_key, content_type, event_time,"             \
@@ -112,7 +113,8 @@ static void bind_entry(struct semel_sql_query *query, const struct semel_dead_le
 	"EXISTS (SELECT 1 FROM semel_hold h WHERE h.scope = d.scope AND h.aggregate_type = ''"     \
 	" AND h.aggregate_id = d.topic AND h.head_id = d.event_id)"
 
-/* Followers behind an entry: of the consumer in this table, of the relay among the exceptions. */
+/* Followers behind an entry: those of a consumer are in this table, those of the relay among the
+ * exceptions. */
 #define FOLLOWERS                                                                                  \
 	"CASE WHEN " TOPIC_HELD_BY_ENTRY " THEN (SELECT count(*) FROM semel_dead_letter f"         \
 	" WHERE f.scope = d.scope AND f.topic = d.topic AND f.parked_behind IS NOT NULL)"          \
@@ -151,7 +153,8 @@ static void bind_entry(struct semel_sql_query *query, const struct semel_dead_le
 static const struct semel_sql_statement get_entry = { .what = "read a dead letter",
 						      .text = EACH_ENTRY(GET_ENTRY) };
 
-/* The same columns for a list, cut; of the payload what its size is read from. */
+/* The same columns for a list, with texts cut; instead of the payload, what its size is read
+ * from. */
 #define CUT(column)                                                                                \
 	"CASE WHEN length(" column ") > " SEMEL_DEAD_BRIEF " THEN substr(" column                  \
 	", 1, " SEMEL_DEAD_BRIEF ") || '…' ELSE " column " END"
@@ -187,7 +190,7 @@ static const struct semel_sql_statement count_pending = {
 			       " AND status = 'PENDING' AND (scope = ?1 OR ?1 IS NULL)")
 };
 
-/* All but the payload. */
+/* Reads everything except the payload. */
 static void read_brief(const struct semel_sql_query *query, struct semel_arena *arena,
 		       struct semel_dead_letter_row *entry)
 {
@@ -327,7 +330,7 @@ semel_status semel_sql_dead_each(semel_store *store, struct semel_text scope,
 
 /* ---- moving ---------------------------------------------------------------------------------- */
 
-/* Locked, so that of two who would move it the second sees what the first has done. */
+/* Locks the entry, so that of two concurrent moves the second sees what the first has done. */
 #define READ_STATUS(ms, for_update)                                                                \
 	"SELECT status, replay_count FROM semel_dead_letter"                                       \
 	" WHERE entry_id = ?1 AND parked_behind IS NULL" for_update

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Holds: aggregates whose events must wait, per scope; what the tables have of an event when it is
- * admitted; and what waits in a scope for something else than an operator. Holds are few, and most
+ * admitted; and what waits in a scope for something other than an operator. Holds are few, and most
  * batches find none: one index lookup shows that. */
 #include "store/sql/sql.h"
 
@@ -44,7 +44,7 @@ static const struct semel_sql_statement put_hold = {
 			       " attempts = excluded.attempts, due_at = excluded.due_at, blocks = "
 			       "excluded.blocks")
 };
-/* Waits for another transaction that is about to hold the key, and then leaves it to that one. */
+/* Waits for a concurrent transaction that adds a hold for the same key, and then does nothing. */
 static const struct semel_sql_statement add_hold = {
 	.what = "hold an aggregate",
 	.in_transaction = true,
@@ -55,8 +55,8 @@ static const struct semel_sql_statement remove_hold = {
 	.in_transaction = true,
 	.text = SEMEL_SQL_SAME("DELETE FROM semel_hold" THIS_HOLD)
 };
-/* Of SQLite the index by name: the planner would walk all holds of the scope, and there may be many
- * dead ones. Rows that are locked by others are left to them. */
+/* SQLite gets the index by name: otherwise the planner would scan all holds of the scope, of which
+ * many may be dead. Rows that are locked by other transactions are skipped. */
 #define READY " WHERE scope = ?1 AND state IN ('released', 'gap')"
 #define LIST_READY(ms, from, skip_locked)                                                          \
 	"SELECT " COLUMNS(ms) " FROM " from READY                                                  \
@@ -76,7 +76,7 @@ static const struct semel_sql_statement next_due = {
 			  NEXT_DUE(SEMEL_SQL_SQLITE_MS, "semel_hold INDEXED BY semel_hold_ready"),
 		  [SEMEL_SQL_POSTGRES] = NEXT_DUE(SEMEL_SQL_POSTGRES_MS, "semel_hold") }
 };
-/* A gap's head is parked like its followers; a hold without any counts for itself. */
+/* The head of a gap is parked like its followers; a gap without parked events counts as one. */
 #define COUNT_HOLDS(ms, for_update)                                                                \
 	"SELECT h.state, h.blocks, " ms(                                                           \
 		"h.due_at") ", CASE WHEN h.aggregate_type = ''"                                    \
@@ -313,8 +313,8 @@ semel_status semel_sql_states_read(semel_tx tx, struct semel_text scope,
 
 /* ---- what waits ------------------------------------------------------------------------------ */
 
-/* A row of a wait comes from one statement, so what it has of an event, its hold and its letter was
- * true at one moment. */
+/* The row of a wait comes from one statement, so its event, its hold and its letter are
+ * consistent. */
 enum column {
 	EVENT_ID,
 	KEY_TYPE,
@@ -326,7 +326,7 @@ enum column {
 	ENTRY_ID,
 	OWNER,
 	DUE,
-	PAGE_KEY /* and the one behind it: where the next page begins */
+	PAGE_KEY /* and the next column: where the next page begins */
 };
 
 /* PART(ms, page_key, page): what a page selects, and its bounds; empty where rows are streamed. ?1

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reading the inbox, and how far a scope has read a log: a position is written in the transaction
- * of the effects. Every new reader draws a higher epoch; one that still has an older epoch cannot
- * write any more, and its transaction must not be committed. */
+ * of the effects. Every new reader draws a higher epoch; a reader that still has an older epoch can
+ * no longer write, and its transaction must not be committed. */
 #include "store/sql/sql.h"
 
 #include "store/rules.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading the outbox: how much waits in it, and why; its ids, topics and routing keys. The run is
+/* Reading the outbox: how much waits in it, and why; its ids, topics and routing keys. Rows are
  * counted from the lanes' low marks on, so what was published long ago costs nothing. */
 #include "store/sql/sql.h"
 
@@ -57,8 +57,8 @@ static const struct semel_sql_statement count_exceptions = {
 		  [SEMEL_SQL_POSTGRES] = EXCEPTIONS_POSTGRES }
 };
 
-/* Events that the run has not reached yet, but which will be parked when it does. CROSS JOIN: from
- * the few exceptions to their aggregates, never through the whole outbox. */
+/* Events that the relay has not read yet, but which will be parked when it does. SQLite's CROSS
+ * JOIN reads from the few exceptions to their aggregates, never the whole outbox. */
 #define HELD(ms, oldest)                                                                           \
 	"SELECT h.state, h.state, h.blocks, count(*), " ms(                                        \
 		"min(h.due_at)") ", " oldest ", NULL"                                              \
@@ -116,7 +116,7 @@ static void add_exceptions(const struct semel_sql_query *query, struct semel_out
 	semel_outbox_counts_add(counts, group_of(query));
 }
 
-/* The first column has the head's own state; here it is the followers that are counted. */
+/* The first column has the state of the head itself, but here its followers are counted. */
 static void add_held(const struct semel_sql_query *query, struct semel_outbox_counts *counts)
 {
 	struct semel_outbox_group group = group_of(query);

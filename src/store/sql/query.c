@@ -252,7 +252,7 @@ void semel_sql_page_end(struct semel_sql_page *page)
 	semel_buffer_free(&page->second_key);
 }
 
-/* Straight from the rows: nothing is copied, since there may be millions. */
+/* Passes the rows on directly: nothing is copied, since there may be millions. */
 static semel_status visit_page(struct semel_sql_query *query, struct semel_sql_page *page,
 			       semel_id_visitor visit, void *user)
 {

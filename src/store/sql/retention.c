@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What retention does alike in all SQL stores: dead letters, the counts of a dry run, and the
- * boundaries of what was removed. How outbox and inbox are walked is each driver's own.
+/* What retention has in common in all SQL stores: dead letters, the counts of a dry run, and the
+ * boundaries of what was removed. Each driver scans outbox and inbox in its own way.
  *
- * - Only settled rows, finished claims and dead letters without followers go.
+ * - Only settled rows, finished claims and dead letters without followers are removed.
  * - A replay that was requested and not processed yet keeps its dead letter.
- * - A dead letter leaves a FAILED claim behind: its event stays accounted for, and does not run by
- *   itself, for as long as the inbox retains claims.
+ * - A dead letter that is removed leaves a FAILED claim: its event stays accounted for, and does
+ *   not run by itself, for as long as the inbox retains claims.
  * - What was removed is recorded as a boundary (semel_meta), written in the same transaction.
  */
 #include "store/sql/sql.h"
@@ -14,8 +14,8 @@
 
 /* ---- dead letters ---------------------------------------------------------------------------- */
 
-/* ?1 and ?2: failed before, and since (NULL: ever). Followers wait behind the entry, or behind what
- * it holds. */
+/* Failed before ?1, and not before ?2 (NULL: no limit). Followers wait behind the entry, or behind
+ * the topic that it holds. */
 #define OLD_DEAD_LETTER                                                                            \
 	SEMEL_SQL_OLD_BY_TIME                                                                      \
 	" AND NOT (d.status = 'REPLAYED' AND d.settled_at IS NULL) AND NOT EXISTS (SELECT 1"       \

@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The statement layer: what SQL stores do alike is written once, over statements that each engine
- * prepares, binds and steps through in its own way.
+/* The statement layer: what all SQL stores have in common is written once, over statements that
+ * each engine prepares, binds and steps through in its own way.
  *
- * A function of the seam that is alike in all engines is semel_sql_NOUN_VERB; a driver puts it into
- * its table and names its engine (struct semel_store_driver, member sql). What an engine does best
- * in its own way (insert and fetch of the outbox, marks, claims, effects) stays in the driver.
+ * A function of the seam that is the same for all engines is named semel_sql_NOUN_VERB; a driver
+ * puts it into its table and names its engine (struct semel_store_driver, member sql). What an
+ * engine does best in its own way (insert and fetch of the outbox, marks, claims, effects) stays in
+ * the driver.
  *
- * A statement has a text per dialect. Parameters are ?1, ?2, …; an engine that writes them
- * otherwise translates them. SEMEL_SQL_EACH makes the texts from one, where the dialects differ
- * only in how a time becomes milliseconds and how rows are locked.
+ * A statement has a text per dialect. Parameters are ?1, ?2, …; an engine with another syntax
+ * translates them. SEMEL_SQL_EACH makes the texts from one, where the dialects differ only in how a
+ * time becomes milliseconds and how rows are locked.
  *
  * A query is sticky: after the first failure nothing more is done, and finish returns it. So a
  * caller binds, steps and reads without checking each result:
  *
- *	semel_sql_prepare(&query, tx, &get_hold, error);
- *	semel_sql_bind_text(&query, scope);
- *	while (semel_sql_next(&query))
- *		read_hold(&query, ...);
- *	return semel_sql_finish(&query);
+ * 	semel_sql_prepare(&query, tx, &get_hold, error);
+ * 	semel_sql_bind_text(&query, scope);
+ * 	while (semel_sql_next(&query))
+ * 		read_hold(&query, ...);
+ * 	return semel_sql_finish(&query);
  *
  * Thread: that of the store. Ownership: a query lives on the caller's stack from prepare to finish;
  * texts that are bound must live until then, texts that are peeked at live until the next row.
@@ -40,8 +41,8 @@ enum semel_sql_dialect { SEMEL_SQL_SQLITE, SEMEL_SQL_POSTGRES, SEMEL_SQL_DIALECT
 
 struct semel_sql_statement {
 	const char *what;    /* for messages: "move a dead letter" */
-	bool often;          /* is kept prepared, also where that costs something */
-	bool in_transaction; /* NO_TRANSACTION outside of one */
+	bool often;          /* kept prepared, even where that has a cost */
+	bool in_transaction; /* NO_TRANSACTION unless one is open */
 	const char *text[SEMEL_SQL_DIALECTS];
 };
 
@@ -49,8 +50,8 @@ struct semel_sql_statement {
 #define SEMEL_SQL_SQLITE_MS(column)   column
 #define SEMEL_SQL_POSTGRES_MS(column) "(date_part('epoch', " column ") * 1000)::bigint"
 
-/* When a row of PostgreSQL's outbox was committed; it was written before there was a column for it:
- * its own time, or when the column came. */
+/* When a row of PostgreSQL's outbox was committed; for a row older than the column: its own time,
+ * but not later than when the column was added. */
 #define SEMEL_SQL_POSTGRES_COMMITTED_AT(row)                                                       \
 	"coalesce(" row ".committed_at, least(" row ".created_at, (SELECT applied_at"              \
 	" FROM semel_schema WHERE version = 6)))"
@@ -72,9 +73,9 @@ struct semel_sql_statement {
 
 enum semel_sql_type {
 	SEMEL_SQL_TEXT,
-	SEMEL_SQL_ANY_TEXT, /* need not be UTF-8: stored as bytes or repaired, as the column can */
-	SEMEL_SQL_BYTES, /* stored as they are. The last parameters: PostgreSQL takes two of each,
-			  * the text, and the bytes where it is none */
+	SEMEL_SQL_ANY_TEXT, /* need not be UTF-8: stored as bytes or repaired, by column type */
+	SEMEL_SQL_BYTES, /* stored unchanged. Must be the last parameters: PostgreSQL takes two for
+			  * each, the text, and the bytes if it is not text */
 	SEMEL_SQL_INT,
 	SEMEL_SQL_BOOL,
 	SEMEL_SQL_TIME /* 0 is NULL */
@@ -86,7 +87,7 @@ struct semel_sql_value {
 	int64_t number;
 };
 
-/* A statement that runs. */
+/* A running statement. */
 struct semel_sql_rows {
 	semel_tx tx;
 	const struct semel_sql_statement *statement;
@@ -96,19 +97,19 @@ struct semel_sql_rows {
 	uint64_t changes; /* after finish: rows that the statement has changed */
 };
 
-/* What a SQL driver gives. All functions are required unless they say otherwise. */
+/* What a SQL driver provides. All functions are required unless they say otherwise. */
 struct semel_sql_engine {
 	enum semel_sql_dialect dialect;
-	uint32_t page_rows; /* large tables are read in pages of so many rows; 0: row by row */
+	uint32_t page_rows; /* large tables are read in pages of this many rows; 0: row by row */
 
-	/* NO_TRANSACTION, saying what was wanted, unless one is open. */
+	/* NO_TRANSACTION, naming the operation, unless one is open. */
 	semel_status (*require_transaction)(semel_tx tx, const char *what, semel_error *error);
 	/* Prepares the statement, binds the values and starts it. */
 	semel_status (*run)(struct semel_sql_rows *rows, const struct semel_sql_value *values,
 			    size_t count, semel_error *error);
 	semel_status (*next)(struct semel_sql_rows *rows, bool *row_out, semel_error *error);
-	/* Ends it, also after a failure of run or next; a statement that changes rows has changed
-	 * all of them. */
+	/* Ends it, also after a failure of run or next; a statement that changes rows is run to its
+	 * end. */
 	semel_status (*finish)(struct semel_sql_rows *rows, semel_error *error);
 
 	/* Columns of the row, from 0. peek: lives until the next row, NUL-terminated. Both with
@@ -120,16 +121,16 @@ struct semel_sql_engine {
 	int64_t (*integer)(const struct semel_sql_rows *rows, int column);
 	bool (*boolean)(const struct semel_sql_rows *rows, int column);
 	int64_t (*time)(const struct semel_sql_rows *rows, int column);
-	/* Optional: an engine that keeps the bytes of a value of type BYTES in a column of their
-	 * own, which is raw. */
+	/* Optional: for an engine that keeps the bytes of a value of type BYTES in a separate
+	 * column, raw. */
 	struct semel_text (*bytes)(const struct semel_sql_rows *rows, int column, int raw,
 				   struct semel_arena *arena);
 
-	/* Optional: an engine that measures a payload without reading it. column: the position of
-	 * the dead letter. */
+	/* Optional: for an engine that measures a payload without reading it. column: has the
+	 * position of the dead letter. */
 	uint64_t (*payload_size)(struct semel_sql_rows *rows, int column);
 
-	/* Optional, both: a lease's time by the clock of the database, and by ours. */
+	/* Both optional: convert the time of a lease to the clock of the database, and back. */
 	int64_t (*to_server_ms)(semel_tx tx, int64_t time_ms);
 	int64_t (*to_local_ms)(semel_tx tx, int64_t time_ms);
 };
@@ -157,19 +158,19 @@ void semel_sql_bind_string(struct semel_sql_query *query, const char *string /* 
 void semel_sql_bind_int(struct semel_sql_query *query, int64_t number);
 void semel_sql_bind_bool(struct semel_sql_query *query, bool value);
 void semel_sql_bind_time(struct semel_sql_query *query, int64_t time_ms);
-/* A time that is compared by the clock of the database. */
+/* Binds a time that is compared with the clock of the database. */
 void semel_sql_bind_lease(struct semel_sql_query *query, int64_t time_ms);
 
 /* Is there another row? The first call runs the statement. */
 bool semel_sql_next(struct semel_sql_query *query);
-/* Another status than OK: no more rows are read, and finish returns it. */
+/* If the status is not OK, no more rows are read, and finish returns it. */
 void semel_sql_stop(struct semel_sql_query *query, semel_status status);
-/* Runs the statement, if that was not done yet, to its end. Once per prepare. */
+/* Runs the statement to its end, if it was not run yet. Call it once per prepare. */
 semel_status semel_sql_finish(struct semel_sql_query *query);
-/* After finish: rows that were changed. */
+/* After finish: how many rows were changed. */
 uint64_t semel_sql_changes(const struct semel_sql_query *query);
 
-/* Of the row that next has found. */
+/* A column of the row that next has found. */
 bool semel_sql_is_null(const struct semel_sql_query *query, int column);
 /* Lives until the next row, NUL-terminated; data NULL: NULL. */
 struct semel_text semel_sql_peek(const struct semel_sql_query *query, int column);
@@ -185,10 +186,11 @@ int64_t semel_sql_lease(const struct semel_sql_query *query, int column);
 /* Cut to size; empty for NULL. */
 void semel_sql_copy(const struct semel_sql_query *query, int column, char *out, size_t size);
 
-/* Bytes of a payload; the column has the number, or in SQLite the row to measure. */
+/* The size of a payload in bytes; the column has it, or in SQLite the row to measure. */
 uint64_t semel_sql_payload_size(struct semel_sql_query *query, int column);
 
-/* In a transaction of its own, unless one is open already; leave ends it by the status. */
+/* Begins a transaction unless one is open already; leave commits it or rolls it back, depending on
+ * the status. */
 semel_status semel_sql_enter(semel_store *store, bool *entered_out, semel_error *error);
 semel_status semel_sql_leave(semel_store *store, bool entered, semel_status status,
 			     semel_error *error);
@@ -208,13 +210,13 @@ void semel_sql_page_start(struct semel_sql_page *page);
 /* Binds the keys and the number of rows, as the last parameters; nothing where rows are streamed.
  */
 void semel_sql_page_bind(struct semel_sql_query *query, struct semel_sql_page *page);
-/* The keys are in key_column and the one behind it. */
+/* The keys are in key_column and the next one. */
 bool semel_sql_page_next(struct semel_sql_query *query, struct semel_sql_page *page,
 			 int key_column);
 /* After finish: is there another page? */
 bool semel_sql_page_is_full(const struct semel_sql_query *query, const struct semel_sql_page *page);
 void semel_sql_page_end(struct semel_sql_page *page);
-/* All rows of a statement that selects id, status, topic and time, and in pages the keys behind
+/* All rows of a statement that selects id, status, topic and time, and, in pages, the keys after
  * them. Its parameters: the scope (data NULL: the table has none; bound in pages only), then those
  * of the page. */
 semel_status semel_sql_ids_each(semel_store *store, const struct semel_sql_statement *statement,
@@ -238,9 +240,9 @@ semel_hold_list_ready_fn semel_sql_hold_list_ready;
 semel_hold_next_due_fn semel_sql_hold_next_due;
 semel_hold_count_fn semel_sql_hold_count;
 semel_states_exist_fn semel_sql_states_exist;
-/* Event by event: for engines without a round trip. One statement for a batch is made of the
- * others: clear, then read for each row that has the columns of a hold, letter, replay_count,
- * settled. */
+/* Reads event by event, for engines without a round trip. An engine with one statement for the
+ * batch uses the other two: clear, then read for each row, which has the columns of a hold, letter,
+ * replay_count, settled. */
 semel_states_read_fn semel_sql_states_read;
 void semel_sql_states_clear(struct semel_state_batch *batch);
 void semel_sql_state_read(const struct semel_sql_query *query, int first, struct semel_arena *arena,
@@ -293,33 +295,33 @@ semel_audit_list_fn semel_sql_audit_list;
 semel_store_trace_fn semel_sql_trace;
 
 /* retention.c */
-#define SEMEL_SQL_PRUNE_ROWS 5000 /* that one step reads or deletes */
-/* Of an outbox row o: published, or given up with its dead letter gone too. */
+#define SEMEL_SQL_PRUNE_ROWS 5000 /* how many one step reads or deletes */
+/* True for an outbox row o that was published, or given up and its dead letter removed. */
 #define SEMEL_SQL_DONE_ROW                                                                         \
 	"(o.status = 'PUBLISHED' OR (o.status = 'FAILED' AND NOT EXISTS (SELECT 1"                 \
 	" FROM semel_dead_letter l WHERE l.scope = 'relay' AND l.event_id = o.id"                  \
 	" AND l.parked_behind IS NULL)))"
-/* ?1 is a Monday, as a week_start. In SQLite a time of that day or later sorts behind it. */
+/* ?1 is a Monday, as a week_start. In SQLite a time of that day or later sorts after it. */
 #define SEMEL_SQL_SQLITE_OLD_CLAIM "status <> 'CLAIMED' AND week_start < ?1 AND first_seen_at < ?1"
 #define SEMEL_SQL_POSTGRES_WEEK    "(?1::date::timestamp AT TIME ZONE 'UTC')"
 #define SEMEL_SQL_POSTGRES_OLD_CLAIM                                                               \
 	"status <> 'CLAIMED' AND week_start < ?1::date"                                            \
 	" AND first_seen_at < " SEMEL_SQL_POSTGRES_WEEK
-/* Of a dead letter d that failed before ?1, and since ?2 (NULL: ever). */
+/* True for a dead letter d that failed before ?1, and not before ?2 (NULL: no limit). */
 #define SEMEL_SQL_OLD_BY_TIME                                                                      \
 	" d.parked_behind IS NULL AND d.failed_at < ?1 AND (d.failed_at >= ?2 OR ?2 IS NULL)"
-/* Dead letters that failed since from_ms (0: ever) and before until_ms (0: none). */
+/* Dead letters that failed not before from_ms (0: no limit) and before until_ms (0: none). */
 struct semel_sql_span {
 	int64_t from_ms, until_ms;
 };
-/* In the open transaction; an engine without one writer at a time has locked their holds, lanes and
- * entries before. */
+/* In the open transaction. An engine with concurrent writers must have locked their holds, lanes
+ * and entries before. */
 semel_status semel_sql_prune_dead(semel_tx tx, struct semel_sql_span span, uint64_t *count_out,
 				  semel_error *error);
 /* The dry run. */
 semel_status semel_sql_count_old(semel_store *store, const struct semel_retention_cutoffs *cutoffs,
 				 struct semel_prune_counts *counts, semel_error *error);
-/* The week of this moment as its Monday; 0 is NULL. The buffer must outlive the run. */
+/* Binds the Monday of the week of this time; 0 is NULL. The buffer must outlive the run. */
 void semel_sql_bind_week(struct semel_sql_query *query, int64_t time_ms,
 			 char buffer[SEMEL_DATE_SIZE]);
 /* The first column of the first row, 0 without one; finishes the query. */

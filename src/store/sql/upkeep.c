@@ -10,7 +10,7 @@
 /* ---- subscriptions --------------------------------------------------------------------------- */
 /* Which scopes read which topics, as the last consumer of each declared it. */
 
-/* What was processed before has left no claim: it is not expected. */
+/* What was processed before has left no claim, so no claim is expected. */
 #define CLAIMS_FROM_NOW                                                                            \
 	"(coalesce(known.guarantee, '') = 'at-least-once'"                                         \
 	" AND coalesce(excluded.guarantee, '') <> 'at-least-once')"
@@ -29,7 +29,7 @@ static const struct semel_sql_statement put_subscription = {
 		" since = CASE WHEN " CLAIMS_FROM_NOW
 		" THEN excluded.since ELSE known.since END")
 };
-/* What is there is written only when it changes: the statement runs at every start. */
+/* Existing rows are written only when they change, because the statement runs at every start. */
 static const struct semel_sql_statement add_topics = {
 	.what = "record the topics",
 	.text = { [SEMEL_SQL_SQLITE] =
@@ -71,7 +71,7 @@ static const struct semel_sql_statement read_pause = {
 	.what = "read whether the subscription is paused",
 	.text = SEMEL_SQL_SAME("SELECT paused FROM semel_subscription WHERE scope = ?1")
 };
-/* A planted bug: a subscription that was not registered has nothing on hold. */
+/* A planted bug: holds of a subscription that was not registered are deleted. */
 static const struct semel_sql_statement start_clean = {
 	.what = "remove the holds",
 	.text = SEMEL_SQL_SAME("DELETE FROM semel_hold WHERE scope = ?1 AND NOT EXISTS"
@@ -412,8 +412,9 @@ semel_status semel_sql_audit_list(semel_store *store, struct semel_arena *arena,
 /* ---- the history of one event ---------------------------------------------------------------- */
 
 /* Each part of the union is one kind of entry: time, what, scope, detail, quoted; an entry without
- * a time did not happen. The scopes are found by jumps along the inbox's key, since its rows may be
- * millions. Clocks differ: nothing is published before it is committed. */
+ * a time did not happen. The scopes are found by jumps along the inbox's key, since it may have
+ * millions of rows. Clocks differ, so an event is never shown as published before it was
+ * committed. */
 #define TRACE(ms, committed)                                                                       \
 	"WITH RECURSIVE scopes (name) AS (SELECT min(scope) FROM semel_inbox UNION ALL"            \
 	" SELECT (SELECT min(scope) FROM semel_inbox WHERE scope > name) FROM scopes"              \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The baseline with sqlite3's own calls and prepared statements, in WAL mode with synchronous=FULL.
- * Two commits for a batch on either way, as in Semel: log then mark, effect then cursor. */
+ * Two commits per batch in each direction, as in Semel: log then mark, effect then cursor. */
 #include "store/baseline.h"
 
 #include "base/env.h"
@@ -32,7 +32,7 @@ static const char log_tables[] =
 	"CREATE TABLE cursor (scope TEXT PRIMARY KEY, position INTEGER NOT NULL);"
 	"INSERT INTO cursor VALUES ('bench', 0)";
 
-/* Those from LOG_ADD on are of the log's database. */
+/* Those from LOG_ADD on are for the log's database. */
 enum statement {
 	BEGIN,
 	COMMIT,
@@ -107,7 +107,7 @@ static semel_status prepare(sqlite3 *db, const char *sql, sqlite3_stmt **stateme
 	return code == SQLITE_OK ? SEMEL_OK : semel_sqlite_error(db, code, sql, error);
 }
 
-/* To its end, and reset. */
+/* Runs the statement to its end, and resets it. */
 static semel_status run(sqlite3_stmt *statement, semel_error *error)
 {
 	int code;

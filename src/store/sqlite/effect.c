@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SQL of the user: the business change of a publish, SQL handlers, upcasters.
+/* The user's SQL: the business change of a publish, SQL handlers, upcasters.
  *
  * - They run inside a transaction that Semel ends: a statement that begins, ends or nests one, or
- *   reaches for another file, is refused when it is prepared.
- * - What SQLite says of the values (a constraint, a type) is about this event: reject. What it says
- *   of the file is an outage. Anything else may pass: retry.
+ *   attaches another file, is refused when it is prepared.
+ * - An error about the values (a constraint, a type) concerns this event: reject. An error of the
+ *   file is an outage. Any other error may be transient: retry.
  */
 #include "store/sqlite/sqlite.h"
 
@@ -34,7 +34,7 @@ enum parameter {
 	P_COUNT
 };
 
-/* A prepared statement, and at which place it wants which parameter (0: not at all). */
+/* A prepared statement, and the position of each parameter in it (0: not used). */
 struct effect {
 	sqlite3_stmt *prepared;
 	int placeholders[P_COUNT];
@@ -46,7 +46,7 @@ struct semel_sqlite_effects {
 	struct semel_arena *arena; /* for :flow; reset by each run */
 };
 
-/* What one event gives to the parameters. */
+/* The values of one event for the parameters. */
 struct values {
 	const struct semel_event *event;
 	uint32_t attempt;
@@ -108,7 +108,7 @@ static void bind_values(const struct effect *effect, struct values *values)
 
 static bool is_harmless_pragma(const char *name, const char *value)
 {
-	/* Asked by virtual tables of SQLite's own while a statement is prepared. */
+	/* SQLite's own virtual tables read these while a statement is prepared. */
 	return value == NULL && name != NULL &&
 	       (strcmp(name, "page_size") == 0 || strcmp(name, "data_version") == 0);
 }
@@ -306,8 +306,8 @@ static semel_status run_effect(sqlite3 *db, const struct effect *effect, struct 
 	return status;
 }
 
-/* A deferred constraint would fail at the commit only, for the whole batch; so it is checked while
- * it is known whose it is. */
+/* A deferred constraint would fail only at the commit, for the whole batch; so it is checked while
+ * it is known which event violates it. */
 static semel_status check_deferred(sqlite3 *db, semel_error *error)
 {
 	int open_constraints = 0, highest = 0;

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How statements are prepared, bound, run and read, on our own and on borrowed connections; and
- * with that the engine of the statement layer.
+/* How statements are prepared, bound, run and read, on our own and on borrowed connections; this is
+ * also the engine of the statement layer.
  *
  * Preparing a statement costs more than running it, so on a borrowed connection ours are cached:
  * - sqlite3_close refuses a connection that has statements, and the application does not know of
  *   ours. Virtual tables are disconnected before that check (FTS keeps its statements in the same
- *   way), so a table without rows finalizes ours at that point. It is connected as long as any is
- *   there.
+ *   way), so a table without rows finalizes ours at that point. It stays connected as long as there
+ *   are any.
  * - No pointer is kept: a statement is found by its text among those of the connection. So it does
- *   no harm when an application finalizes whatever it finds.
- * - Where anything of this is refused (an authorizer, no memory) the statement is simply not
- * cached.
+ *   no harm if an application finalizes every statement that it finds.
+ * - If any of this is refused (an authorizer, no memory), the statement is simply not cached.
  *
  * The statement layer steps a statement row by row. One that changes rows is run to its end before
- * it is given back, since only then its change is complete.
+ * it is returned, since its change is complete only then.
  */
 #include "store/sqlite/sqlite.h"
 
@@ -25,7 +24,7 @@
 #define CACHE_TABLE "semel_cached_statements"
 #define MARK        "/* cached by semel */ " /* before the text of every cached statement */
 
-/* How far a statement of the layer has come. */
+/* How far a statement of the statement layer has run. */
 enum { BOUND = -1, ENDED, AT_ROW };
 
 /* ---- statements of borrowed connections ------------------------------------------------------ */
@@ -90,19 +89,19 @@ static int cache_open(sqlite3_vtab *table, sqlite3_vtab_cursor **cursor_out)
 }
 
 static const sqlite3_module cache_module = {
-	.xConnect = cache_connect, /* and no xCreate: it is there without CREATE */
+	.xConnect = cache_connect, /* no xCreate: the table exists without CREATE */
 	.xDisconnect = cache_disconnect,
 	.xBestIndex = cache_plan,
 	.xOpen = cache_open,
 };
 
-/* Registering the table again disconnects the last one; without cached statements that has no
- * effect. */
+/* Registering the table again disconnects the previous one; that has no effect, since no statement
+ * is cached. */
 static bool connect_cache_table(sqlite3 *db)
 {
 	sqlite3_stmt *probe = NULL;
 	if (next_cached(db, NULL) != NULL)
-		return true; /* so it is connected */
+		return true; /* so the table is connected */
 	if (sqlite3_create_module(db, CACHE_TABLE, &cache_module, NULL) != SQLITE_OK)
 		return false;
 	bool connected = sqlite3_prepare_v2(db, "SELECT cached FROM " CACHE_TABLE, -1, &probe,
@@ -163,7 +162,7 @@ static semel_status error_of(semel_tx tx, int code, const struct semel_sqlite_st
 	semel_status status = semel_sqlite_error(db_of(tx), code, statement->what, error);
 	if ((code & 0xff) == SQLITE_ERROR && !has_schema(db_of(tx)))
 		return semel_error_set(error, SEMEL_NO_SCHEMA,
-				       "cannot %s: Semel's tables are not in this database (make "
+				       "cannot %s: Semel's tables are not in this database (create "
 				       "them with: semel --store sqlite:%s init)",
 				       statement->what, sqlite3_db_filename(db_of(tx), "main"));
 	return status;
@@ -199,7 +198,8 @@ semel_status semel_sqlite_borrow_statement(semel_tx tx,
 					   const struct semel_sqlite_statement *statement,
 					   sqlite3_stmt **prepared_out, semel_error *error)
 {
-	/* Of a file of our own, before a transaction begins, and before what is one by itself. */
+	/* Checked for our own file, before a transaction begins, and before a statement that is one
+	 * by itself. */
 	if (tx.store != NULL && sqlite3_get_autocommit(db_of(tx))) {
 		semel_status moved = semel_sqlite_check_moved(db_of(tx), error);
 		if (moved != SEMEL_OK)
@@ -424,7 +424,7 @@ static int64_t time_ms(const struct semel_sql_rows *rows, int column)
 	return semel_sqlite_time(of(rows), column);
 }
 
-/* Asks for the size only: no byte of the payload is read. Without one there is nothing to open. */
+/* Reads only the size, not a byte of the payload. Without a payload, opening it fails. */
 static uint64_t payload_size(struct semel_sql_rows *rows, int column)
 {
 	sqlite3_int64 position = sqlite3_column_int64(of(rows), column);

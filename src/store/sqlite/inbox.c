@@ -6,8 +6,8 @@
  *   commit together.
  * - An event whose key was used by another event is recorded as processed, so that it is accounted
  *   for; its effect never ran.
- * - A FAILED claim is taken over by a replay with a higher number than the last taker's: once per
- *   replay.
+ * - A FAILED claim is taken over by a replay whose number is higher than that of the last replay
+ *   that took it: once per replay.
  */
 #include "store/sqlite/sqlite.h"
 
@@ -77,7 +77,7 @@ static semel_status take_once(semel_tx tx, const struct semel_sqlite_statement *
 				 : semel_sqlite_borrow_statement(tx, statement, prepared, error);
 }
 
-/* What is there under this id; week NULL: in whatever week. found_out false: nothing is. */
+/* Reads the claim with this id; week NULL: of any week. FOUND_NEW: there is none. */
 static semel_status find_existing(struct claiming *claiming, struct semel_text scope,
 				  struct semel_text event_id, const char *week,
 				  struct semel_claim_result *answer, semel_error *error)
@@ -101,7 +101,7 @@ static semel_status find_existing(struct claiming *claiming, struct semel_text s
 	return status;
 }
 
-/* FOUND_NEW: written now. */
+/* Writes the claim. FOUND_NEW: it was written now. */
 static semel_status insert(struct claiming *claiming, const struct semel_inbox_claim *claim,
 			   const char *error_code, struct semel_claim_result *answer,
 			   semel_error *error)
@@ -136,7 +136,7 @@ static semel_status insert(struct claiming *claiming, const struct semel_inbox_c
 	return find_existing(claiming, claim->scope, claim->event_id, week, answer, error);
 }
 
-/* holder_out: the other event that has the key; length 0: it is ours. */
+/* holder_out: the other event that has the key; empty: the key is ours. */
 static semel_status claim_key(struct claiming *claiming, const struct semel_inbox_claim *claim,
 			      char *holder_out, size_t holder_size, semel_error *error)
 {

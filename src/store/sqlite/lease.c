@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 
-/* A low mark above every number that was drawn is from before the numbering was restarted. */
+/* A low mark above every number that was drawn dates from before the numbering was restarted. */
 #define WENT_BACK(low)                                                                             \
 	"(" low " > coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'semel_outbox'), 0))"
 #define TRUE_LOW(low) "CASE WHEN " WENT_BACK(low) " THEN 0 ELSE " low " END"
@@ -21,7 +21,7 @@ static const struct semel_sqlite_statement take_lane = {
 	"UPDATE semel_lease SET owner = ?3, epoch = epoch + 1, expires_at = ?4, low_seq = " LOW_SEQ
 	" WHERE lane = ?1 AND epoch = ?2 RETURNING lane, epoch, owner, expires_at, low_seq"
 };
-/* Where the numbers went back, everything is read again, under a new epoch. */
+/* If the numbers went back, everything is read again, under a new epoch. */
 static const struct semel_sqlite_statement renew_lane = {
 	SEMEL_SQLITE_ONCE, "renew a lease",
 	"UPDATE semel_lease SET expires_at = ?4, low_seq = " TRUE_LOW(
@@ -48,7 +48,7 @@ int32_t semel_sqlite_lane_count(semel_store *store)
 	return 1;
 }
 
-/* One lane: a second relay stands by until it is free. */
+/* There is one lane: a second relay waits until it is free. */
 semel_status semel_sqlite_relay_join(semel_store *store, const char *owner, int64_t now_ms,
 				     int64_t expires_at_ms, struct semel_relay_group *group_out,
 				     semel_error *error)
@@ -116,8 +116,8 @@ give_statement:
 	return status;
 }
 
-/* The first row that comes back is read before the statement is run to its end, and only then is
- * the change committed. seq NULL: the statement has no such parameter. */
+/* The returned row is read first; then the statement is run to its end, which commits the change.
+ * seq NULL: the statement has no such parameter. */
 static semel_status update_lease(semel_store *store, const struct semel_sqlite_statement *statement,
 				 const char *owner, struct semel_lease *lease, const int64_t *seq,
 				 semel_error *error)

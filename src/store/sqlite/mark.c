@@ -194,7 +194,8 @@ static bool is_plain(const struct semel_mark *mark)
 	return mark->kind == SEMEL_MARK_PUBLISHED && !mark->row->exception;
 }
 
-/* How many marks from here on are confirmed rows with numbers in a row: no other row is between. */
+/* How many marks from here on are confirmed rows with consecutive numbers, without another row in
+ * between. */
 static size_t run_length(const struct semel_mark *marks, size_t count)
 {
 	size_t length = 1;
@@ -204,7 +205,7 @@ static size_t run_length(const struct semel_mark *marks, size_t count)
 	return length;
 }
 
-/* The many, rows of the run of the table that were confirmed, go by ranges. */
+/* Most marks are of confirmed rows that are not exceptions: these are marked by ranges. */
 static semel_status mark_rows(semel_tx tx, const struct semel_mark_batch *batch, semel_error *error)
 {
 	char now[SEMEL_TIME_SIZE];
@@ -330,7 +331,7 @@ semel_status semel_sqlite_dead_return_to_outbox(semel_tx tx,
 	status = find_row(tx, entry->event.id, arena, &exception, error);
 	if (status != SEMEL_OK)
 		goto free_arena;
-	if (exception.seq == 0) { /* the row is gone: the dead letter still has the event */
+	if (exception.seq == 0) { /* the row was deleted; the dead letter still has the event */
 		if (!discard)
 			status = semel_sqlite_outbox_insert(tx, &entry->event, 1, error);
 		goto free_arena;

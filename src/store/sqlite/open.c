@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening the application's file, and making or upgrading the tables in it.
+/* Opens the application's file, and creates or upgrades the tables in it.
  *
  * - Opening never creates a file: a mistyped path is an error.
- * - An upgrade is one transaction with the write lock held, so two at once do it once.
- * - A file that was there keeps its journal mode; one that init makes is in WAL.
+ * - An upgrade is one transaction with the write lock held, so if two run at once, only one does
+ *   the work.
+ * - An existing file keeps its journal mode; a file that init creates is in WAL mode.
  */
 #include "store/sqlite/sqlite.h"
 
@@ -15,8 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The log may grow to four times SQLite's own threshold before we step in: the application's own
- * connections checkpoint first. */
+/* The log may grow to four times SQLite's own threshold before we checkpoint it: the application's
+ * own connections do so first. */
 #define CHECKPOINT_PAGES 4000
 #define BUSY_TIMEOUT_MS  5000
 
@@ -51,7 +52,7 @@ static semel_status open_file(const struct semel_url *url, bool create, sqlite3 
 	return semel_sqlite_open(&how, db_out, error);
 }
 
-/* 0: no tables of ours. */
+/* 0: our tables do not exist. */
 static semel_status read_version(sqlite3 *db, int64_t *version_out, semel_error *error)
 {
 	int64_t tables = 0;

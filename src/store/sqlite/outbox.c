@@ -3,8 +3,7 @@
  *
  * - SQLite has one writer at a time, so commit order is the order of seq, and every number at or
  *   below the highest one seen is visible or never will be.
- * - The run of the table leaves the exceptions out; they are read on their own when they are
- *   due.
+ * - Rows are read without the exceptions, which are read separately when they are due.
  */
 #include "store/sqlite/sqlite.h"
 
@@ -52,7 +51,8 @@ static semel_status insert_one(semel_tx tx, sqlite3_stmt *prepared, const struct
 	return status;
 }
 
-/* All or none of them: the savepoint is inside the caller's transaction, and gone afterwards. */
+/* Inserts all or none: the savepoint is inside the caller's transaction, and is released
+ * afterwards. */
 static semel_status insert_all(semel_tx tx, sqlite3_stmt *prepared,
 			       const struct semel_event *events, size_t count, semel_error *error)
 {
@@ -229,7 +229,7 @@ static semel_status read_newest(semel_tx tx, int64_t *seq_out, semel_error *erro
 	return status;
 }
 
-/* One lane, and a probe costs as much as a fetch: the fetch itself finds out. */
+/* There is one lane, and a probe would cost as much as a fetch: the fetch itself finds out. */
 semel_status semel_sqlite_outbox_probe(semel_store *store, struct semel_lane_probe *probes,
 				       size_t count, int64_t now_ms, semel_error *error)
 {
@@ -248,7 +248,8 @@ semel_status semel_sqlite_outbox_fetch(semel_store *store, const struct semel_le
 	(void)lease;
 	semel_tx tx = semel_sqlite_tx(store);
 	sqlite3_stmt *prepared = NULL;
-	/* First the number, then the rows: whatever is at or below it is in the later view. */
+	/* The number is read before the rows: every row at or below it is visible to the later
+	 * read. */
 	semel_status status = read_newest(tx, &batch->complete_seq, error);
 	if (status != SEMEL_OK)
 		return status;

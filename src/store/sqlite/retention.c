@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Removing what is old enough, a bounded part of the tables at a time, so that writers wait
- * briefly.
+/* Removes what is old enough, a bounded part of the tables at a time, so that writers wait briefly.
  *
- * - Only published rows, finished claims and dead letters without followers go (sql/retention.c).
- * - An event goes by when it was committed, not by its own time. The boundary that is recorded is
- *   the newest own time of what went: a claim knows no other.
- * - A claim goes by the week of its event and by when it was first seen, whichever is later: an
- *   event may be old, or have no time at all, and come again tomorrow all the same.
- * - Outbox and inbox are walked with a cursor, from the start of a run to its end; nothing that
- *   retention asks for is indexed, since every publish and every claim would pay for it.
+ * - Only published rows, finished claims and dead letters without followers are removed
+ *   (sql/retention.c).
+ * - The age of an event counts from its commit, not from its own time. The boundary that is
+ *   recorded is the newest own time of the removed events, since a claim knows no other time.
+ * - The age of a claim counts from the week of its event or from when it was first seen, whichever
+ *   is later: an event that is old, or has no time at all, may still be delivered again tomorrow.
+ * - Outbox and inbox are scanned with a cursor, from the start of a run to its end; what retention
+ *   searches for has no index, since every publish and every claim would pay for it.
  */
 #include "store/sqlite/sqlite.h"
 
@@ -22,7 +22,7 @@
 #define CREATED_AT_NORMAL "strftime('%Y-%m-%dT%H:%M:%fZ', created_at)"
 #define OLD_IN_SPAN       "seq > ?2 AND seq <= ?3 AND committed_at < ?1"
 
-/* ?1 and on the cursor, the last one the number of rows to read. */
+/* ?1: the cursor; ?2: the number of rows to read. */
 static const struct semel_sql_statement outbox_span = {
 	.what = "find old rows of the outbox",
 	.text = ONLY("SELECT max(seq), count(*) FROM (SELECT seq FROM semel_outbox WHERE seq > ?1"
@@ -35,7 +35,7 @@ static const struct semel_sql_statement outbox_newest = {
 		     " WHERE " OLD_IN_SPAN " AND " SEMEL_SQL_DONE_ROW ") WHERE newest IS NOT NULL"
 		     " ON CONFLICT DO UPDATE SET value = max(value, excluded.value)")
 };
-/* A planted bug: old is old, whether it was published or not. */
+/* A planted bug: deletes old rows whether they were published or not. */
 static const struct semel_sql_statement outbox_delete_all = {
 	.what = "remove old rows of the outbox",
 	.text = ONLY("DELETE FROM semel_outbox WHERE " OLD_IN_SPAN)
@@ -135,7 +135,7 @@ static void free_stop(struct stop *stop)
 	semel_buffer_free(&stop->event_id);
 }
 
-/* With its length: other programs write claims too, and a zero byte may be in them. */
+/* With its length: other programs write claims too, which may contain a zero byte. */
 static void append_column(struct semel_buffer *to, const struct semel_sql_query *query, int column)
 {
 	struct semel_text text = semel_sql_peek(query, column);
@@ -198,7 +198,7 @@ static semel_status delete_keys(semel_tx tx, int64_t cutoff_ms, semel_error *err
 	return semel_sql_finish(&query);
 }
 
-/* From the cursor to the stop. */
+/* Removes old claims from the cursor to the stop. */
 static semel_status prune_claims(struct semel_sqlite_store *store, int64_t cutoff_ms,
 				 struct stop *stop, uint64_t *count_out, semel_error *error)
 {
@@ -239,8 +239,8 @@ static semel_status prune_all(struct semel_sqlite_store *store,
 			      const struct semel_retention_cutoffs *cutoffs,
 			      struct semel_prune_counts *counts, bool *more, semel_error *error)
 {
-	/* A table that was pruned to its end is not restarted while the other one is being pruned.
-	 */
+	/* A table that was pruned to its end is not started again while the other one is being
+	 * pruned. */
 	bool outbox = cutoffs->outbox_ms != 0 &&
 		      (store->prune.seq != 0 || store->prune.scope.data == NULL);
 	bool inbox = cutoffs->inbox_ms != 0 &&

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of the SQLite store have in common: the store itself, and how statements are run.
  *
- * A store of our own keeps its statements prepared, one per id. On a borrowed connection they are
+ * Our own connection keeps its statements prepared, one per id. On a borrowed connection they are
  * cached until it is closed (engine.c); no setting is changed there.
  *
- * What the seam asks of every SQL store: driver (the tables of functions), open (and init,
+ * What the seam requires of every SQL store: driver (the tables of functions), open (and init,
  * examine), transaction, engine (statements), outbox, mark, lease, inbox, effect, retention.
  * SQLite's own: sweep. Optional part of the seam: baseline.
  *
@@ -87,7 +87,7 @@ static inline struct semel_sqlite_store *semel_sqlite_of(semel_store *store)
 	return (struct semel_sqlite_store *)store; /* base is its first member */
 }
 
-/* The statement, ready to be bound; give it back after use. NO_SCHEMA when the tables of a borrowed
+/* The statement, ready to be bound; return it after use. NO_SCHEMA when the tables of a borrowed
  * connection are missing. */
 semel_status semel_sqlite_borrow_statement(semel_tx tx,
 					   const struct semel_sqlite_statement *statement,
@@ -156,7 +156,7 @@ semel_lease_list_fn semel_sqlite_lease_list;
 semel_lease_acquire_fn semel_sqlite_lease_acquire;
 semel_lease_renew_fn semel_sqlite_lease_renew;
 semel_lease_release_fn semel_sqlite_lease_release;
-/* Reads a bounded range of the lane, which is ours. *found_out: the first row at or below the low
+/* Reads a bounded range of the lane, which we own. *found_out: the first row at or below the low
  * mark that was never sent; 0: none so far. */
 semel_status semel_sqlite_sweep(semel_store *store, const struct semel_lease *lease,
 				int64_t *found_out, semel_error *error);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds what the relay would never read, because the tables were changed by hand.
+/* Finds rows that the relay would never read because the tables were changed manually.
  *
- * - A row at or below the low mark that was never published: its number was given by hand, or the
- *   numbers started again and have passed the mark since. The low mark moves back to it.
- * - An exception whose row is gone, or was marked by hand: it is removed, and the next one of its
- *   aggregate becomes due.
- * With every renewal of the lease a bounded range is read; after a round the next one begins after
- * a pause. Nothing is written where nothing is found: SQLite has one writer at a time.
+ * - A row at or below the low mark that was never published: its number was assigned manually, or
+ *   the numbering was restarted and has passed the mark since. The low mark is moved back to that
+ *   row.
+ * - An exception whose row was deleted or marked manually: it is removed, and the next exception of
+ *   its aggregate becomes due.
+ * Each renewal of the lease reads a bounded range. Rounds are separated by a pause. Nothing is
+ * written if nothing is found, since SQLite has one writer at a time.
  */
 #include "store/sqlite/sqlite.h"
 

@@ -68,7 +68,7 @@ semel_status semel_sqlite_begin(semel_store *store, semel_error *error)
 	return run(store, &begin_now, error);
 }
 
-/* A foreign key that is checked at the end only. */
+/* A foreign key that is checked only at the commit. */
 static bool is_broken_constraint(semel_store *store)
 {
 	return (sqlite3_errcode(semel_sqlite_of(store)->db) & 0xff) == SQLITE_CONSTRAINT;
@@ -111,7 +111,7 @@ semel_status semel_sqlite_release(semel_store *store, semel_error *error)
 	return run_inside(store, &release_savepoint, error);
 }
 
-/* The savepoint is closed with it: nothing stays open for the next event. */
+/* Also closes the savepoint: nothing stays open for the next event. */
 semel_status semel_sqlite_rollback_to(semel_store *store, semel_error *error)
 {
 	semel_status status = run_inside(store, &back_to_savepoint, error);

@@ -10,17 +10,17 @@ CREATE FUNCTION semel_uuid7() RETURNS text LANGUAGE sql VOLATILE PARALLEL SAFE A
 		PLACING '-' FROM 9 FOR 0) || '-7' || substr(gen_random_uuid()::text, 16)
 $$;
 
--- A share of the aggregates; as many as semel_lease has rows.
+-- The lane of an aggregate. There are as many lanes as semel_lease has rows.
 CREATE FUNCTION semel_lane(aggregate_type text, aggregate_id text) RETURNS smallint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
 	SELECT (hashtextextended(aggregate_id COLLATE "C",
 		hashtextextended(aggregate_type COLLATE "C", 0)) & 15)::smallint
 $$;
 
--- Nothing that a mark changes is indexed, and pages have room for the marked version beside the
--- new one, so that a mark touches no index. A batch is one range of the primary key. The
--- transaction has its number before it draws one for the event: whoever has drawn a lower number
--- is then known to every later snapshot.
+-- No column that a mark changes is indexed, and pages have room for the marked version beside the
+-- new one, so that a mark touches no index. A batch is one range of the primary key. A transaction
+-- gets its xid before it draws a number for the event: every later snapshot then knows all
+-- transactions that have drawn a lower number.
 CREATE TABLE semel_outbox (
 	seq bigint NOT NULL DEFAULT (
 		CASE WHEN pg_current_xact_id() IS NOT NULL THEN nextval('semel_outbox_seq') END),
@@ -39,8 +39,8 @@ CREATE TABLE semel_outbox (
 	attempts integer NOT NULL DEFAULT 0,
 	next_attempt_at timestamptz,
 	last_error text,
-	payload text, -- what is text
-	payload_bytes bytea, -- what is not: broken UTF-8, zero bytes
+	payload text, -- if it is text
+	payload_bytes bytea, -- if it is not: broken UTF-8, zero bytes
 	CONSTRAINT semel_outbox_pkey PRIMARY KEY (lane, seq) WITH (fillfactor = 90),
 	CONSTRAINT "an id is published once" UNIQUE (id)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
@@ -49,7 +49,7 @@ CREATE TABLE semel_outbox (
 ALTER SEQUENCE semel_outbox_seq OWNED BY semel_outbox.seq;
 
 -- Every business transaction pays for what is checked here. One expression in a trigger costs a
--- microsecond; a generated column and CHECK constraints, which are read anew for each statement,
+-- microsecond; a generated column and CHECK constraints, which are read again for each statement,
 -- cost twenty.
 CREATE FUNCTION semel_outbox_complete() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
@@ -75,14 +75,14 @@ BEGIN
 		END;
 		RAISE EXCEPTION '%', wrong USING ERRCODE = 'check_violation';
 	END IF;
-	-- semel_lane, which need not be in the search_path of whoever inserts
+	-- semel_lane, which may not be in the search_path of the role that inserts
 	NEW.lane := hashtextextended(NEW.aggregate_id, hashtextextended(NEW.aggregate_type, 0)) & 15;
 	RETURN NEW;
 END $$;
 CREATE TRIGGER semel_outbox_complete BEFORE INSERT ON semel_outbox
 FOR EACH ROW EXECUTE FUNCTION semel_outbox_complete();
 
--- What was written is what is sent, also the second time. Marks do not touch these columns, so
+-- An event is sent as it was written, also the second time. Marks do not touch these columns, so
 -- they never run the trigger.
 CREATE FUNCTION semel_outbox_refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -94,9 +94,10 @@ BEFORE UPDATE OF seq, id, aggregate_type, aggregate_id, event_type, topic, routi
 	content_type, headers, created_at, payload, payload_bytes ON semel_outbox
 FOR EACH STATEMENT EXECUTE FUNCTION semel_outbox_refuse_change();
 
--- Notifies only while a relay sleeps. A sleeping relay holds the lock, or waits for it, exclusively;
--- a writer that gets it shared is seen by the relay's last read. A transaction that notifies cannot
--- be prepared for a two-phase commit: set semel.ring to off there, and the relay's polling finds it.
+-- Notifies only while a relay sleeps. A sleeping relay holds the exclusive lock, or waits for it;
+-- the rows of a writer that gets the shared lock are seen by the relay's last read. A transaction
+-- that notifies cannot be prepared for a two-phase commit: set semel.ring to off in it, and the
+-- relay finds its rows by polling.
 CREATE FUNCTION semel_outbox_ring() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
 	IF NOT pg_try_advisory_xact_lock_shared(TG_RELID::int, 1936026988)
@@ -108,9 +109,10 @@ END $$;
 CREATE TRIGGER semel_outbox_bell AFTER INSERT ON semel_outbox
 FOR EACH STATEMENT EXECUTE FUNCTION semel_outbox_ring();
 
--- Rows of the outbox that the run of a lane passes by: refused ones and those behind them.
--- retry: comes back at due_at; failed: a dead letter that holds its aggregate; parked: behind an
--- earlier one; due: may go at once. Only the first of an aggregate goes.
+-- Rows of the outbox that the relay skips when it reads a lane: refused events and those behind
+-- them. retry: published again at due_at; failed: a dead letter that holds its aggregate; parked:
+-- behind an earlier exception; due: may be published at once. Only the first exception of an
+-- aggregate is published.
 CREATE TABLE semel_outbox_exception (
 	lane smallint NOT NULL,
 	seq bigint NOT NULL,
@@ -127,7 +129,7 @@ CREATE INDEX semel_outbox_exception_aggregate
 CREATE INDEX semel_outbox_exception_due
 	ON semel_outbox_exception (lane, seq) WHERE state IN ('retry', 'due');
 
--- One row per lane. epoch is the fence; low_seq: nothing at or below it waits.
+-- One row per lane. epoch is the fence; low_seq: no row at or below it waits.
 CREATE TABLE semel_lease (
 	lane smallint PRIMARY KEY,
 	owner text NOT NULL DEFAULT '',
@@ -137,15 +139,15 @@ CREATE TABLE semel_lease (
 ) WITH (fillfactor = 10, autovacuum_vacuum_threshold = 100, autovacuum_vacuum_scale_factor = 0);
 INSERT INTO semel_lease (lane) SELECT generate_series(0, 15);
 
--- The relays at work.
+-- The running relays.
 CREATE TABLE semel_relay (
 	owner text PRIMARY KEY,
 	expires_at timestamptz NOT NULL
 ) WITH (fillfactor = 50);
 
--- Who has processed which event. week_start: Monday of the event's own time, in UTC. Weeks near
--- the present have partitions of their own, so that forgetting one is dropping a table; the rest
--- finds its place in the default one.
+-- Which scope has processed which event. week_start: Monday of the event's own time, in UTC. Weeks
+-- near the present have their own partitions, so that a week is removed by dropping a table; all
+-- other weeks are in the default partition.
 CREATE TABLE semel_inbox (
 	scope text COLLATE "C" NOT NULL CHECK (btrim(scope) <> ''),
 	event_id text COLLATE "C" NOT NULL CHECK (btrim(event_id) <> ''),
@@ -163,13 +165,13 @@ CREATE TABLE semel_inbox (
 	replay integer NOT NULL DEFAULT 0, -- the last replay that took it over
 	PRIMARY KEY (scope, event_id, week_start)
 ) PARTITION BY RANGE (week_start);
--- Claims at work are few; finished ones cost nothing here.
+-- Unfinished claims are few; finished ones are not in the index.
 CREATE INDEX semel_inbox_claimed ON semel_inbox (owner) WHERE status = 'CLAIMED';
 CREATE TABLE semel_inbox_other PARTITION OF semel_inbox DEFAULT;
 
--- Partitions for last week and the five weeks to come. A week that has rows in the default
--- partition already, or that cannot be made now, stays there: nothing depends on it. To make one
--- takes a lock on all of them, so it is asked for once, and not for long.
+-- Creates partitions for last week, this week and the next five. A week that already has rows in
+-- the default partition, or whose partition cannot be created now, stays there: nothing depends on
+-- it. Creating a partition locks all of them, so it is tried once, with a short lock_timeout.
 CREATE FUNCTION semel_inbox_prepare() RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET lock_timeout = '500ms' AS $$
 DECLARE
@@ -194,9 +196,9 @@ BEGIN
 	RETURN made;
 END $$;
 
--- Forgets one whole week that has a partition of its own; NULL: its lock was not to be had at once.
--- Claims at work move to the default one. The rows are counted before: while the lock is held there
--- is nothing to do but to find claims at work, which have an index.
+-- Removes a whole week that has its own partition; NULL: its lock was not available in time.
+-- Unfinished claims move to the default partition. The rows are counted before: while the lock is
+-- held, only the unfinished claims are read, which have an index.
 CREATE FUNCTION semel_inbox_drop(name text) RETURNS bigint
 LANGUAGE plpgsql SET lock_timeout = '500ms' AS $$
 DECLARE
@@ -213,7 +215,7 @@ BEGIN
 	RETURN gone;
 END $$;
 
--- Business keys are new over the whole window, whatever the week.
+-- A business key must be new within the whole window, in any week.
 CREATE TABLE semel_inbox_key (
 	scope text COLLATE "C" NOT NULL,
 	key text COLLATE "C" NOT NULL,
@@ -239,7 +241,7 @@ CREATE TABLE semel_hold (
 CREATE INDEX semel_hold_ready ON semel_hold (scope) WHERE state IN ('released', 'gap');
 
 -- How far a scope has read a log of the broker (a stream, a partition), and who reads it now.
--- Changed with every batch, and nothing that changes is indexed.
+-- Changed with every batch; no column that changes is indexed.
 CREATE TABLE semel_position (
 	scope text COLLATE "C" NOT NULL,
 	topic text COLLATE "C" NOT NULL,
@@ -252,8 +254,8 @@ CREATE TABLE semel_position (
 ) WITH (fillfactor = 50);
 
 -- Events that were given up (parked_behind NULL), and the later ones of their aggregates that wait
--- behind them, in the order of position. Names are kept as text, with U+FFFD for what is none;
--- headers and payload also as the bytes that they were.
+-- behind them, in the order of position. Names are kept as text, with U+FFFD for invalid bytes;
+-- headers and payload also as the original bytes.
 CREATE TABLE semel_dead_letter (
 	position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
 	entry_id text COLLATE "C" NOT NULL UNIQUE,
@@ -307,7 +309,7 @@ CREATE TABLE semel_subscription (
 	handler text,
 	from_latest boolean NOT NULL DEFAULT false,
 	since timestamptz NOT NULL,
-	paused boolean NOT NULL DEFAULT false -- by an operator; its consumers read it
+	paused boolean NOT NULL DEFAULT false -- set by an operator, read by its consumers
 );
 
 -- What operators did: replays, discards, pauses.
@@ -357,7 +359,7 @@ CREATE TABLE semel_schema (
 
 -- ---- for other languages: no library needed ---------------------------------------------------
 
--- Writes an event in the caller's transaction; its id comes back.
+-- Writes an event in the caller's transaction, and returns its id.
 CREATE FUNCTION semel_publish(event_type text, aggregate_type text, aggregate_id text, payload text,
 	headers json DEFAULT '{}', topic text DEFAULT NULL, id text DEFAULT NULL)
 RETURNS text LANGUAGE plpgsql VOLATILE AS $$
@@ -398,7 +400,8 @@ BEGIN
 	RETURN FOUND;
 END $$;
 
--- Whoever calls them, with whatever search_path: they resolve names only where the tables are.
+-- Whatever the caller and its search_path, the functions resolve names only in the schema of the
+-- tables.
 DO $$
 DECLARE
 	name text;

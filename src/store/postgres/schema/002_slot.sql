@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
--- How far the change stream was settled, and under which history of the database: what the server
--- says of the slot is compared with it, so that nothing is passed over in silence.
+-- How far the change stream was settled, and in which history of the database. The server's state
+-- of the slot is compared with it, so that no event is skipped unnoticed.
 CREATE TABLE semel_slot (
 	name text PRIMARY KEY,
 	identity text NOT NULL, -- system identifier and timeline

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Claims a batch of events that are new, as nearly all are: true. One that is there already: false,
--- and nothing is claimed. ON CONFLICT costs as much again as the row itself; and an error that is
--- caught here is not in the server's log.
+-- Claims a batch of events. True: all of them were new, as usual. False: one was claimed before,
+-- and nothing is claimed. ON CONFLICT would double the cost of a row, and an error that is caught
+-- here is not in the server's log.
 CREATE FUNCTION semel_inbox_claim_new(scopes text[], event_ids text[], weeks date[],
 	statuses text[], topics text[], partitions integer[], offsets bigint[], versions text[],
 	owners text[], leases timestamptz[], replays integer[], error_codes text[], at timestamptz)

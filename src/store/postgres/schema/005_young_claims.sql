@@ -1,10 +1,10 @@
 -- SPDX-License-Identifier: Apache-2.0
--- An old event may have been claimed a moment ago: its claim is remembered for the whole window,
--- counted from when it was first seen, not from the event's own time.
+-- An old event may have been claimed a moment ago: its claim is kept for the whole window, counted
+-- from when it was first seen, not from the event's own time.
 DROP FUNCTION semel_inbox_drop(text);
 
--- How many claims went. NULL: the partition is in use. Those that are being worked on, and those
--- first seen at the horizon or later, move to where other weeks are.
+-- Returns how many claims were removed; NULL: the partition is in use. Unfinished claims, and those
+-- first seen at the horizon or later, move to the default partition.
 CREATE FUNCTION semel_inbox_drop(name text, horizon timestamptz) RETURNS bigint
 LANGUAGE plpgsql SET lock_timeout = '500ms' AS $$
 DECLARE

@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- ---- replays that were processed ---------------------------------------------------------------
 
--- REPLAYED and NULL: the run was requested and has not happened yet. What was replayed before this
--- column was there is settled where that can be known: it was processed, its scope keeps no claims,
--- or it went back to the outbox.
+-- NULL in a REPLAYED row: the run was requested and has not happened yet. Replays older than this
+-- column are settled as far as that can be known: the event was processed, its scope keeps no
+-- claims, or it returned to the outbox.
 ALTER TABLE semel_dead_letter ADD COLUMN settled_at timestamptz;
 UPDATE semel_dead_letter AS d SET settled_at = coalesce(d.moved_at, d.failed_at)
 WHERE d.status = 'REPLAYED' AND d.parked_behind IS NULL
@@ -13,9 +13,9 @@ WHERE d.status = 'REPLAYED' AND d.parked_behind IS NULL
 	OR EXISTS (SELECT 1 FROM semel_subscription s WHERE s.scope = d.scope
 		AND s.guarantee = 'at-least-once'));
 
--- What is known of a batch of events at a scope: the hold of each one's key and its dead letter;
--- only those with either. The locks come first, in statements of their own: the last statement has
--- a snapshot of its own, and sees what those who held the locks have done.
+-- Reads, for a batch of events at a scope, the hold of each event's key and its dead letter;
+-- returns only events that have either. Separate statements take the locks first: the last
+-- statement then has a newer snapshot, and sees what the previous holders of the locks have done.
 CREATE FUNCTION semel_states_look(of_scope text, event_ids text[], key_types text[], key_ids text[])
 RETURNS TABLE (number bigint, aggregate_type text, aggregate_id text, state text, head_id text,
 	attempts integer, due_at timestamptz, blocks boolean, letter text, replay_count integer,
@@ -43,8 +43,8 @@ END $$;
 
 -- ---- consumers at work, and what subscriptions read ----------------------------------------------
 
--- Consumers at work, one row each, written by themselves: what they have in flight, and what they
--- wait for. A row whose lease is over belongs to one that died.
+-- Running consumers: each writes one row, with what it has in flight and what it waits for. A row
+-- with an expired lease belongs to a consumer that died.
 CREATE TABLE semel_consumer (
 	scope text COLLATE "C" NOT NULL,
 	owner text COLLATE "C" NOT NULL,
@@ -59,10 +59,10 @@ CREATE TABLE semel_consumer (
 	PRIMARY KEY (scope, owner)
 ) WITH (fillfactor = 20, autovacuum_vacuum_threshold = 100, autovacuum_vacuum_scale_factor = 0);
 
--- Of the topic's events a subscription wants those with such routing keys; NULL: all.
+-- A subscription receives only the topic's events with these routing keys; NULL: all.
 ALTER TABLE semel_subscription ADD COLUMN bind text;
 
--- Which topics a scope has ever read. removed_at NULL: it still does.
+-- Which topics a scope has ever read. removed_at NULL: it still reads the topic.
 CREATE TABLE semel_subscription_topic (
 	scope text COLLATE "C" NOT NULL,
 	topic text COLLATE "C" NOT NULL,
@@ -77,9 +77,9 @@ INSERT INTO semel_subscription_topic (scope, topic, since)
 
 -- ---- runs that a crash may end -------------------------------------------------------------------
 
--- After a consumer died, events run one by one, and each is written down before it runs; the row goes
--- with its effect. So one at which consumers die again and again is known: by how many owners it
--- was begun and never ended.
+-- After a consumer died, events run one by one, and each is recorded before it runs; its row is
+-- deleted with its effect. So an event at which consumers die repeatedly is recognised: runs is the
+-- number of owners that have begun it and never ended it.
 CREATE TABLE semel_running (
 	scope text COLLATE "C" NOT NULL,
 	event_id text COLLATE "C" NOT NULL,
@@ -91,15 +91,15 @@ CREATE TABLE semel_running (
 
 -- ---- when a row was committed -------------------------------------------------------------------
 
--- Retention and ages go by it, not by the event's own time. Rows of before have none: they are not
--- written anew, and count as committed at their own time, or at this upgrade if that lies later.
+-- Retention and ages use this time, not the event's own. Older rows have none: they are not
+-- rewritten, and count as committed at their own time, but not later than this upgrade.
 ALTER TABLE semel_outbox ADD COLUMN committed_at timestamptz;
 ALTER TABLE semel_outbox ALTER COLUMN committed_at SET DEFAULT clock_timestamp();
 
 -- ---- names that an index can hold ----------------------------------------------------------------
 
--- A hold, an exception and an index of an aggregate have its name as their key, and a key has a limit.
--- A row written by hand is refused at once, and not later by the broker.
+-- Holds, exceptions and an index have the name of an aggregate as their key, and the size of a key
+-- is limited. A row written by hand is refused at once, and not later by the broker.
 CREATE OR REPLACE FUNCTION semel_outbox_complete() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
 	wrong text;
@@ -129,7 +129,7 @@ BEGIN
 		END;
 		RAISE EXCEPTION '%', wrong USING ERRCODE = 'check_violation';
 	END IF;
-	-- semel_lane, which need not be in the search_path of whoever inserts
+	-- semel_lane, which may not be in the search_path of the role that inserts
 	NEW.lane := hashtextextended(NEW.aggregate_id, hashtextextended(NEW.aggregate_type, 0)) & 15;
 	RETURN NEW;
 END $$;

@@ -1,11 +1,11 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- ---- tables that must not be emptied under a running system --------------------------------------
 
--- A relay remembers up to which number everything is sent; a consumer, what it has processed. Emptying
--- a table invalidates both without notice, and numbers that begin anew are skipped.
--- A test suite that starts each test with empty tables says so, in the transaction that empties them:
--- SET LOCAL semel.allow_truncate = 'on'. Then every relay loses its lanes, and begins from the first
--- number.
+-- A relay remembers up to which number everything was sent, and a consumer what it has processed.
+-- Emptying a table invalidates both without notice, and numbers that start again are skipped. A
+-- test suite that starts each test with empty tables must allow it in the transaction that empties
+-- them: SET LOCAL semel.allow_truncate = 'on'. Then every relay loses its lanes, and begins with
+-- the first number.
 CREATE FUNCTION semel_refuse_truncate() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
 	IF TG_TABLE_NAME = 'semel_schema' THEN
@@ -27,7 +27,8 @@ BEGIN
 	RETURN NULL;
 END $$;
 
--- Lanes without rows are an error; and an epoch never comes again.
+-- Restores the rows of the lanes: a missing row is an error. Their first epoch is the time, since
+-- an epoch must never repeat.
 CREATE FUNCTION semel_put_lanes_back() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
 	EXECUTE format('INSERT INTO %I.semel_lease (lane, epoch) SELECT lane,'
@@ -36,7 +37,7 @@ BEGIN
 	RETURN NULL;
 END $$;
 
--- In the order in which those at work take their locks.
+-- In the order in which running processes take their locks.
 DO $$
 DECLARE
 	name text;
@@ -54,14 +55,14 @@ FOR EACH STATEMENT EXECUTE FUNCTION semel_put_lanes_back();
 
 -- ---- numbers that went back -----------------------------------------------------------------------
 
--- A low mark is true for the sequence that gave the numbers out. One that was restarted, or came from
--- a dump, has another file. NULL: not known, from before this column; whether rows were marked one
--- by one is not known either.
+-- A low mark is valid for the sequence that generated the numbers. A sequence that was restarted,
+-- or came from a dump, has another file. NULL: not known, since the row is older than this column;
+-- whether rows were marked one by one is not known either.
 ALTER TABLE semel_lease ADD COLUMN numbers oid;
 
--- Rows at or below it need not be marked one by one (relay --marks off): nothing is known of them
--- but that they are below the low mark. Whether that was so before this column is not known where
--- there was a change stream; a relay of the earlier version may still go on there for a while.
+-- Rows at or below it need not be marked one by one (relay --marks off): only the low mark shows
+-- that they were sent. If there is a change stream, it is not known whether that mode was used
+-- before this column; a relay of the earlier version may still run there for a while.
 ALTER TABLE semel_lease ADD COLUMN unmarked_seq bigint NOT NULL DEFAULT 0;
 UPDATE semel_lease SET unmarked_seq = low_seq WHERE EXISTS (SELECT 1 FROM semel_slot);
 UPDATE semel_lease SET numbers = pg_relation_filenode('semel_outbox_seq')
@@ -69,9 +70,9 @@ UPDATE semel_lease SET numbers = pg_relation_filenode('semel_outbox_seq')
 
 -- ---- the order of exceptions ----------------------------------------------------------------------
 
--- Exceptions of an aggregate go in the order of (place, seq). place is where the transaction was
--- committed in the server's log, for events that came through the change stream; 0: not known, and
--- the numbers decide.
+-- Exceptions of an aggregate are published in the order of (place, seq). place is where the
+-- transaction was committed in the server's log, for events that came through the change stream; 0:
+-- not known, and the numbers decide.
 ALTER TABLE semel_outbox_exception ADD COLUMN place bigint NOT NULL DEFAULT 0;
 DROP INDEX semel_outbox_exception_aggregate;
 CREATE INDEX semel_outbox_exception_aggregate
@@ -79,6 +80,6 @@ CREATE INDEX semel_outbox_exception_aggregate
 
 -- ---- the publication that the change stream came through -----------------------------------------
 
--- What it is known by in the catalogues, at the last inspection: what another one may have left out is
--- polled. NULL: not known.
+-- Identifies the publication in the catalogues, at the last inspection: if it has changed, rows
+-- that it may have left out are polled. NULL: not known.
 ALTER TABLE semel_slot ADD COLUMN publication text;

@@ -1,27 +1,29 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- ---- whose code runs with whose rights -----------------------------------------------------------
 
--- Whoever may create functions or operators in a schema of the search_path can have his own ones run
--- instead of PostgreSQL's: pg_catalog is searched first, but an overload that fits the types better
--- wins from any schema. So:
--- 1. Every function of ours (functions.sql) has search_path = pg_catalog, pg_temp, and names tables
---    and functions of ours with their schema. Those that run for each event that is published have
---    no search_path of their own, which costs more than all they do; there every function, operator,
---    type and collation is written with pg_catalog.
--- 2. Rights of the owner (SECURITY DEFINER) have only those that cannot do without:
---    semel_inbox_prepare (a consumer cannot make tables), semel_inbox_drop (whoever prunes cannot
---    drop them) and the triggers of adopted tables (the application has no rights on ours). What a
---    caller can reach by them stands at each.
--- 3. What runs with the owner's rights, and what only triggers call, is not for PUBLIC. The rest runs
---    with the caller's own rights, and does nothing that he could not do by himself.
--- 4. Defaults, constraints and indexes are bound to functions when they are made.
--- 5. `semel init` refuses to work where another role has overloads of PostgreSQL's functions or
---    operators in the search_path. `semel doctor` reports who may create in the schema of the tables.
+-- A role that may create functions or operators in a schema of the search_path can have its own run
+-- instead of PostgreSQL's: pg_catalog is searched first, but an overload that fits the argument
+-- types better is chosen from any schema. So:
+-- 1. Each of our functions (functions.sql) has search_path = pg_catalog, pg_temp, and qualifies our
+--    tables and functions with their schema. Functions that run for each published event have no
+--    search_path of their own, which would cost more than everything they do; in them every
+--    function, operator, type and collation is qualified with pg_catalog.
+-- 2. Only functions that need them run with the owner's rights (SECURITY DEFINER):
+--    semel_inbox_prepare (a consumer may not create tables), semel_inbox_drop (a role that prunes
+--    may not drop tables) and the triggers of adopted tables (the application has no rights on our
+--    tables). The comment of each states what a caller can do with it.
+-- 3. PUBLIC may not execute functions that run with the owner's rights or that only triggers call.
+--    All other functions run with the caller's rights, and do nothing that the caller could not do
+--    without them.
+-- 4. Defaults, constraints and indexes are bound to functions when they are created.
+-- 5. `semel init` refuses to work if another role has overloads of PostgreSQL's functions or
+--    operators in the search_path. `semel doctor` reports which roles may create objects in the
+--    schema of the tables.
 
--- The table of its name was an argument, and was resolved with our search_path.
+-- The argument of this version was the name of a table, resolved with our search_path.
 DROP FUNCTION IF EXISTS semel_adopt(text, json, boolean);
 
--- Consumers that are at work go on as before: whoever may insert claims may have a week made.
+-- Running consumers continue as before: a role that may insert claims may have partitions created.
 DO $$
 DECLARE
 	place CONSTANT pg_catalog.oid := (SELECT c.relnamespace FROM pg_catalog.pg_class AS c
@@ -51,7 +53,7 @@ END $$;
 
 -- ---- the audit ---------------------------------------------------------------------------------
 
--- How it ended; NULL in rows that are older than the column.
+-- How the action ended; NULL in rows that are older than the column.
 ALTER TABLE semel_audit ADD COLUMN outcome text;
 
 -- Running admin servers continue as before: a role that may insert a row may add its outcome.

@@ -2,5 +2,5 @@
 
 -- ---- tables that no command has written yet -----------------------------------------------------
 
--- They return, with the columns that are needed then, in the version that uses them.
+-- The version that uses them will create them again, with the columns that it needs.
 DROP TABLE semel_request, semel_operation;

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
--- All functions of ours, by the rules at the head of 008_security.sql. Run by every `semel init`: a
--- function is made again where it is not as written here, as after the schema was renamed.
+-- All our functions, by the rules at the head of 008_security.sql. Run by every `semel init`: it
+-- replaces a function that is not as written here, for example after the schema was renamed.
 -- @. stands for the schema of the tables, @place for its name as a literal.
 DO $init$
 DECLARE
@@ -13,12 +13,13 @@ DECLARE
 	body text;
 	stranger text;
 	trusted oid[];
-	heir text; -- the owner of the tables, where a superuser works for him, and he may make weeks
+	-- the owner of the tables, if a superuser runs init for it and it may create partitions
+	heir text;
 	may_make boolean;
 BEGIN
 	-- For the rest of the transaction no name is resolved in a schema that others may write to.
 	PERFORM pg_catalog.set_config('search_path'::pg_catalog.text, closed, true);
-	-- CREATE OR REPLACE leaves a function to whoever made it first.
+	-- CREATE OR REPLACE keeps the owner of an existing function.
 	SELECT array_agg(r.oid), bool_or(r.oid = c.relowner AND pg_has_role(r.oid, 'USAGE')),
 			min(CASE WHEN r.rolname = current_user AND r.rolsuper
 				AND has_schema_privilege(c.relowner, n.oid, 'CREATE') THEN c.relowner::regrole::text END)
@@ -27,8 +28,9 @@ BEGIN
 		WHERE c.oid = (place || '.semel_outbox')::regclass
 			AND (pg_has_role(r.oid, c.relowner, 'MEMBER') OR r.rolname = current_user
 				OR r.oid = n.nspowner);
-	-- caller: with the rights of whoever calls it; owner: with ours; hot: with the caller's, and so
-	-- often that a search_path of its own would cost more than all it does: each name is qualified.
+	-- caller: runs with the caller's rights; owner: with the owner's; hot: with the caller's,
+	-- and so often that a search_path of its own would cost more than everything it does: each
+	-- name is qualified.
 	FOR wanted IN SELECT * FROM (VALUES
 
 -- A UUIDv7: milliseconds since 1970, then random bits.
@@ -40,7 +42,7 @@ BEGIN
 		pg_catalog.substr(pg_catalog.gen_random_uuid()::pg_catalog.text, 16)
 $$),
 
--- A share of the aggregates; as many as semel_lease has rows.
+-- The lane of an aggregate. There are as many lanes as semel_lease has rows.
 ('semel_lane(aggregate_type text, aggregate_id text)', 'semel_lane(text, text)', 'hot',
 'RETURNS smallint LANGUAGE sql IMMUTABLE PARALLEL SAFE', $$
 	SELECT (pg_catalog.hashtextextended(aggregate_id COLLATE pg_catalog."C",
@@ -49,9 +51,9 @@ $$),
 $$),
 
 -- Every business transaction pays for what is checked here. One expression in a trigger costs a
--- microsecond; a generated column and CHECK constraints, which are read anew for each statement,
--- cost twenty. A hold, an exception and an index of an aggregate have its name as their key, and a
--- key has a limit: a row written by hand is refused at once, not later by the broker.
+-- microsecond; a generated column and CHECK constraints, which are read again for each statement,
+-- cost twenty. Holds, exceptions and an index have the name of an aggregate as their key, and the
+-- size of a key is limited: a row written by hand is refused at once, not later by the broker.
 ('semel_outbox_complete()', 'semel_outbox_complete()', 'hot', 'RETURNS trigger LANGUAGE plpgsql', $$
 DECLARE
 	wrong pg_catalog.text;
@@ -100,7 +102,7 @@ BEGIN
 	RETURN NEW;
 END $$),
 
--- What was written is what is sent, also the second time. Marks do not touch these columns, so
+-- An event is sent as it was written, also the second time. Marks do not touch these columns, so
 -- they never run the trigger.
 ('semel_outbox_refuse_change()', 'semel_outbox_refuse_change()', 'caller',
 'RETURNS trigger LANGUAGE plpgsql', $$
@@ -109,9 +111,10 @@ BEGIN
 		USING ERRCODE = 'check_violation';
 END $$),
 
--- Notifies only while a relay sleeps. A sleeping relay holds the lock, or waits for it, exclusively;
--- a writer that gets it shared is seen by the relay's last read. A transaction that notifies cannot
--- be prepared for a two-phase commit: set semel.ring to off there, and the relay's polling finds it.
+-- Notifies only while a relay sleeps. A sleeping relay holds the exclusive lock, or waits for it;
+-- the rows of a writer that gets the shared lock are seen by the relay's last read. A transaction
+-- that notifies cannot be prepared for a two-phase commit: set semel.ring to off in it, and the
+-- relay finds its rows by polling.
 ('semel_outbox_ring()', 'semel_outbox_ring()', 'hot', 'RETURNS trigger LANGUAGE plpgsql', $$
 BEGIN
 	IF NOT pg_catalog.pg_try_advisory_xact_lock_shared(TG_RELID::int, 1936026988)
@@ -123,10 +126,11 @@ BEGIN
 	RETURN NULL;
 END $$),
 
--- Partitions for last week and the five weeks to come. A week that has rows in the default
--- partition already, or that cannot be made now, stays there: nothing depends on it. To make one
--- takes a lock on all of them, so it is asked for once, and not for long. With the rights of the
--- owner: a consumer has none to make tables. All that a caller can have is these seven, empty.
+-- Creates partitions for last week, this week and the next five. A week that already has rows in
+-- the default partition, or whose partition cannot be created now, stays there: nothing depends on
+-- it. Creating a partition locks all of them, so it is tried once, with a short lock_timeout. Runs
+-- with the owner's rights, since a consumer may not create tables; a caller can only get these
+-- seven empty partitions.
 ('semel_inbox_prepare()', 'semel_inbox_prepare()', 'owner',
 'RETURNS integer LANGUAGE plpgsql SET lock_timeout = ''500ms''', $$
 DECLARE
@@ -152,9 +156,10 @@ BEGIN
 	RETURN made;
 END $$),
 
--- How many claims went with a week. NULL: the partition is in use. Claims that are being worked on,
--- and those first seen at the horizon or later, move to where other weeks are. With the rights of
--- the owner, for whoever prunes: it touches nothing but a week of the inbox.
+-- Removes a week, and returns how many claims it had; NULL: the partition is in use. Unfinished
+-- claims, and those first seen at the horizon or later, are not counted: they move to the default
+-- partition. Runs with the owner's rights, for roles that prune: it touches nothing but a week of
+-- the inbox.
 ('semel_inbox_drop(name text, horizon timestamptz)', 'semel_inbox_drop(text, timestamptz)', 'owner',
 'RETURNS bigint LANGUAGE plpgsql SET lock_timeout = ''500ms''', $$
 DECLARE
@@ -203,7 +208,8 @@ BEGIN
 	RETURN NULL;
 END $$),
 
--- Lanes without rows are an error; and an epoch never comes again.
+-- Restores the rows of the lanes: a missing row is an error. Their first epoch is the time, since
+-- an epoch must never repeat.
 ('semel_put_lanes_back()', 'semel_put_lanes_back()', 'caller',
 'RETURNS trigger LANGUAGE plpgsql', $$
 BEGIN
@@ -215,9 +221,9 @@ END $$),
 
 -- ---- what a consumer asks for a batch -----------------------------------------------------------
 
--- Claims a batch of events that are new, as nearly all are: true. One that is there already: false,
--- and nothing is claimed. ON CONFLICT costs as much again as the row itself; and an error that is
--- caught here is not in the server's log.
+-- Claims a batch of events. True: all of them were new, as usual. False: one was claimed before,
+-- and nothing is claimed. ON CONFLICT would double the cost of a row, and an error that is caught
+-- here is not in the server's log.
 ('semel_inbox_claim_new(scopes text[], event_ids text[], weeks date[], statuses text[],
 	topics text[], partitions integer[], offsets bigint[], versions text[], owners text[],
 	leases timestamptz[], replays integer[], error_codes text[], at timestamptz)',
@@ -237,9 +243,9 @@ EXCEPTION WHEN unique_violation THEN
 	RETURN false;
 END $$),
 
--- What is known of a batch of events at a scope: the hold of each one's key and its dead letter;
--- only those with either. The locks come first, in statements of their own: the last statement has
--- a snapshot of its own, and sees what those who held the locks have done.
+-- Reads, for a batch of events at a scope, the hold of each event's key and its dead letter;
+-- returns only events that have either. Separate statements take the locks first: the last
+-- statement then has a newer snapshot, and sees what the previous holders of the locks have done.
 ('semel_states_look(of_scope text, event_ids text[], key_types text[], key_ids text[])',
 'semel_states_look(text, text[], text[], text[])', 'caller',
 'RETURNS TABLE (number bigint, aggregate_type text, aggregate_id text, state text, head_id text,
@@ -267,7 +273,7 @@ END $$),
 
 -- ---- for other languages: no library needed -----------------------------------------------------
 
--- Writes an event in the caller's transaction; its id comes back.
+-- Writes an event in the caller's transaction, and returns its id.
 ('semel_publish(event_type text, aggregate_type text, aggregate_id text, payload text,
 	headers json DEFAULT ''{}'', topic text DEFAULT NULL, id text DEFAULT NULL)',
 'semel_publish(text, text, text, text, json, text, text)', 'caller',
@@ -313,12 +319,12 @@ END $$),
 
 -- ---- outboxes of others --------------------------------------------------------------------------
 
--- Makes every insert into a foreign outbox an event of ours, in the same transaction. Such tables
--- are often emptied by whoever fills them; a trigger sees the row all the same, and no log has to be
--- kept for a reader that may be down.
--- The trigger's function is written for the table, once, so that a row costs one insert and no
--- read of a mapping. It runs with the rights of its owner: the application needs none on our tables.
--- No other role may call it: on a table of its own it could publish anything.
+-- Turns every insert into a foreign outbox into an event of ours, in the same transaction. Such
+-- tables are often emptied by the program that fills them; a trigger sees the row all the same, and
+-- no log has to be kept for a reader that may be down.
+-- The trigger's function is generated for the table, once, so that a row costs one insert and no
+-- read of a mapping. It runs with the rights of its owner: the application needs none on our
+-- tables. No other role may call it: with a table of its own, that role could publish anything.
 ('semel_adopt(source regclass, foreign_table text, mapping json, existing boolean)',
 'semel_adopt(regclass, text, json, boolean)', 'caller', 'RETURNS boolean LANGUAGE plpgsql', $$
 DECLARE
@@ -333,7 +339,7 @@ DECLARE
 	row_values text; -- of the row called NEW
 	body text;
 	stranger text;
-	heir oid; -- the owner of the tables: with his rights it runs, also if a superuser makes it
+	heir oid; -- the owner of the tables, and of the function, even if a superuser creates it
 	wanted record;
 BEGIN
 	IF source IS NULL THEN
@@ -434,9 +440,10 @@ END $$)
 			EXECUTE format('ALTER FUNCTION %s.%s OWNER TO %s', place, wanted.signature, heir);
 		END IF;
 	END LOOP;
-	-- Those of adopted tables: what an init has made, one for each table, and nothing that resembles
-	-- it. One that its table does not suit any more, or whose table is not ours to change, stays as
-	-- it was; so does a trigger that an operator has disabled.
+	-- The trigger functions of adopted tables: only those that an init has created, one for
+	-- each table, and none that merely resembles them. A function that no longer suits its
+	-- table, or whose table this role may not change, stays as it was; a trigger that an
+	-- operator has disabled stays disabled.
 	FOR wanted IN SELECT t.tgrelid::regclass AS source, obj_description(p.oid, 'pg_proc') AS mapping,
 			t.tgenabled = 'D' AS disabled
 		FROM pg_trigger AS t JOIN pg_proc AS p ON p.oid = t.tgfoid
@@ -456,8 +463,8 @@ END $$)
 		EXCEPTION WHEN check_violation OR insufficient_privilege THEN NULL;
 		END;
 	END LOOP;
-	-- What was made anew, or has come without its grants, is for PUBLIC as long as no one has
-	-- granted or revoked anything.
+	-- A function that was just created, or was restored without its grants, may be executed by
+	-- PUBLIC until a first GRANT or REVOKE.
 	FOR wanted IN SELECT p.oid::regprocedure AS function FROM pg_proc AS p
 		WHERE p.pronamespace = place::regnamespace AND p.proname LIKE 'semel\_%' AND p.proacl IS NULL
 			AND (p.prosecdef OR p.prorettype = 'trigger'::regtype)

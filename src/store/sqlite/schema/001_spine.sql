@@ -2,8 +2,8 @@
 -- Semel's tables beside the application's own. The names are a contract: any language may insert
 -- into semel_outbox. Times are text, RFC 3339 in UTC with milliseconds.
 
--- Nothing that a mark changes is indexed, and what it changes stands before the payload, so that a
--- batch costs the same whatever waits and whatever is kept.
+-- No column that a mark changes is indexed, and these columns are before the payload, so that a
+-- batch costs the same however much waits and however much is kept.
 CREATE TABLE semel_outbox (
 	seq INTEGER PRIMARY KEY AUTOINCREMENT,
 	id TEXT NOT NULL UNIQUE DEFAULT (
@@ -45,7 +45,7 @@ CREATE TABLE semel_outbox (
 -- For the predecessor of an event, and for replays of one aggregate.
 CREATE INDEX semel_outbox_aggregate ON semel_outbox (aggregate_type, aggregate_id);
 
--- What was written is what is sent, also the second time. Marks do not touch these columns, so
+-- An event is sent as it was written, also the second time. Marks do not touch these columns, so
 -- they never run the trigger.
 CREATE TRIGGER semel_outbox_immutable
 BEFORE UPDATE OF seq, id, aggregate_type, aggregate_id, event_type, topic, routing_key,
@@ -54,9 +54,10 @@ BEGIN
 	SELECT RAISE(ABORT, 'an event does not change once it is written: publish another one');
 END;
 
--- Rows of the outbox that the run of the table passes by: refused ones and those behind them.
--- retry: comes back at due_at; failed: a dead letter that holds its aggregate; parked: behind an
--- earlier one; due: may go at once. Only the first of an aggregate goes.
+-- Rows of the outbox that the relay skips when it reads the table: refused events and those behind
+-- them. retry: published again at due_at; failed: a dead letter that holds its aggregate; parked:
+-- behind an earlier exception; due: may be published at once. Only the first exception of an
+-- aggregate is published.
 CREATE TABLE semel_outbox_exception (
 	seq INTEGER PRIMARY KEY,
 	aggregate_type TEXT NOT NULL,
@@ -81,7 +82,7 @@ CREATE TABLE semel_lease (
 );
 INSERT INTO semel_lease (lane) VALUES (0);
 
--- Who has processed which event. week_start: Monday of the event's own time.
+-- Which scope has processed which event. week_start: Monday of the event's own time.
 CREATE TABLE semel_inbox (
 	scope TEXT NOT NULL CHECK (trim(scope) <> ''),
 	event_id TEXT NOT NULL CHECK (trim(event_id) <> ''),
@@ -99,10 +100,10 @@ CREATE TABLE semel_inbox (
 	replay INTEGER NOT NULL DEFAULT 0, -- the last replay that took it over
 	PRIMARY KEY (scope, event_id, week_start)
 ) WITHOUT ROWID;
--- Claims at work are few; finished ones cost nothing here.
+-- Unfinished claims are few; finished ones are not in the index.
 CREATE INDEX semel_inbox_claimed ON semel_inbox (owner) WHERE status = 'CLAIMED';
 
--- Business keys are new over the whole window, whatever the week.
+-- A business key must be new within the whole window, in any week.
 CREATE TABLE semel_inbox_key (
 	scope TEXT NOT NULL,
 	key TEXT NOT NULL,
@@ -140,7 +141,7 @@ CREATE TABLE semel_position (
 ) WITHOUT ROWID;
 
 -- Events that were given up (parked_behind NULL), and the later ones of their aggregates that wait
--- behind them, in the order of position. Any bytes may stand in the event's columns.
+-- behind them, in the order of position. The event's columns may contain any bytes.
 CREATE TABLE semel_dead_letter (
 	position INTEGER PRIMARY KEY AUTOINCREMENT,
 	entry_id TEXT NOT NULL UNIQUE,
@@ -192,7 +193,7 @@ CREATE TABLE semel_subscription (
 	handler TEXT,
 	from_latest INTEGER NOT NULL DEFAULT 0,
 	since TEXT NOT NULL,
-	paused INTEGER NOT NULL DEFAULT 0 -- by an operator; its consumers read it
+	paused INTEGER NOT NULL DEFAULT 0 -- set by an operator, read by its consumers
 ) WITHOUT ROWID;
 
 -- What operators did: replays, discards, pauses.

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- The last event that a scope has settled before its place in a log: where it was, and a hash of
--- its id. A log that has another one there is not the log that was read: nothing is passed over.
+-- The last event before a scope's position in a log: its offset, and a hash of its id. If a log has
+-- another event there, it is not the log that was read, and no event is skipped.
 ALTER TABLE semel_position ADD COLUMN anchor_offset INTEGER NOT NULL DEFAULT -1; -- -1: not known
 ALTER TABLE semel_position ADD COLUMN anchor_hash INTEGER NOT NULL DEFAULT 0;

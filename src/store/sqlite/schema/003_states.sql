@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- ---- replays that were processed ---------------------------------------------------------------
 
--- REPLAYED and NULL: the run was requested and has not happened yet. What was replayed before this
--- column was there is settled where that can be known: it was processed, its scope keeps no claims,
--- or it went back to the outbox.
+-- NULL in a REPLAYED row: the run was requested and has not happened yet. Replays older than this
+-- column are settled as far as that can be known: the event was processed, its scope keeps no
+-- claims, or it returned to the outbox.
 ALTER TABLE semel_dead_letter ADD COLUMN settled_at TEXT;
 UPDATE semel_dead_letter SET settled_at = coalesce(moved_at, failed_at)
 WHERE status = 'REPLAYED' AND parked_behind IS NULL
@@ -15,8 +15,8 @@ WHERE status = 'REPLAYED' AND parked_behind IS NULL
 
 -- ---- consumers at work, and what subscriptions read ----------------------------------------------
 
--- Consumers at work, one row each, written by themselves: what they have in flight, and what they
--- wait for. A row whose lease is over belongs to one that died.
+-- Running consumers: each writes one row, with what it has in flight and what it waits for. A row
+-- with an expired lease belongs to a consumer that died.
 CREATE TABLE semel_consumer (
 	scope TEXT NOT NULL,
 	owner TEXT NOT NULL,
@@ -31,10 +31,10 @@ CREATE TABLE semel_consumer (
 	PRIMARY KEY (scope, owner)
 ) WITHOUT ROWID;
 
--- Of the topic's events a subscription wants those with such routing keys; NULL: all.
+-- A subscription receives only the topic's events with these routing keys; NULL: all.
 ALTER TABLE semel_subscription ADD COLUMN bind TEXT;
 
--- Which topics a scope has ever read. removed_at NULL: it still does.
+-- Which topics a scope has ever read. removed_at NULL: it still reads the topic.
 CREATE TABLE semel_subscription_topic (
 	scope TEXT NOT NULL,
 	topic TEXT NOT NULL,
@@ -48,9 +48,9 @@ INSERT INTO semel_subscription_topic (scope, topic, since)
 
 -- ---- runs that a crash may end -------------------------------------------------------------------
 
--- After a consumer died, events run one by one, and each is written down before it runs; the row goes
--- with its effect. So one at which consumers die again and again is known: by how many owners it
--- was begun and never ended.
+-- After a consumer died, events run one by one, and each is recorded before it runs; its row is
+-- deleted with its effect. So an event at which consumers die repeatedly is recognised: runs is the
+-- number of owners that have begun it and never ended it.
 CREATE TABLE semel_running (
 	scope TEXT NOT NULL,
 	event_id TEXT NOT NULL,
@@ -62,10 +62,10 @@ CREATE TABLE semel_running (
 
 -- ---- when a row was committed -------------------------------------------------------------------
 
--- Retention and ages go by it, not by the event's own time. It stands before the payload and has a
--- default that is no constant, so the table is made anew; its numbers go on where they were. What
--- is there counts as committed at its own time, or now if that lies later. The application's own
--- triggers that name the table are left as they are.
+-- Retention and ages use this time, not the event's own. The column is before the payload and has a
+-- default that is not a constant, so the table is created again; its numbers continue. Existing
+-- rows count as committed at their own time, but not later than now. The application's own triggers
+-- that name the table are left as they are.
 PRAGMA legacy_alter_table = ON;
 CREATE TABLE semel_outbox_new (
 	seq INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -123,7 +123,7 @@ PRAGMA legacy_alter_table = OFF;
 -- For the predecessor of an event, and for replays of one aggregate.
 CREATE INDEX semel_outbox_aggregate ON semel_outbox (aggregate_type, aggregate_id);
 
--- What was written is what is sent, also the second time. Marks do not touch these columns, so
+-- An event is sent as it was written, also the second time. Marks do not touch these columns, so
 -- they never run the trigger.
 CREATE TRIGGER semel_outbox_immutable
 BEFORE UPDATE OF seq, id, aggregate_type, aggregate_id, event_type, topic, routing_key,

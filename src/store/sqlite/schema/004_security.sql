@@ -2,5 +2,5 @@
 
 -- ---- the audit ---------------------------------------------------------------------------------
 
--- How it ended; NULL in rows that are older than the column.
+-- How the action ended; NULL in rows that are older than the column.
 ALTER TABLE semel_audit ADD COLUMN outcome TEXT;
