@@ -293,7 +293,7 @@ static void report_stuck(const struct run *run, const struct semel_subscription_
 		return;
 	}
 	snprintf(text, sizeof text,
-		 "%.100s: %" PRIu64 " events are stuck: no consumer will ever process them",
+		 "scope %.100s: no consumer will ever process its stuck events: %" PRIu64,
 		 semel_text_shown(row->scope), count);
 	if (count > 0)
 		report(run, SEMEL_CHECK_STUCK, SEMEL_SEVERITY_PROBLEM, text, "semel repair");

@@ -41,16 +41,25 @@ static void add_remedy(const struct listing *listing, const char *problem, const
 	listing->callback(&remedy, listing->user);
 }
 
+#define COUNT_SIZE 32
+
+/* "1 event", "2 events" */
+static const char *count_events(uint64_t count, char text[COUNT_SIZE])
+{
+	snprintf(text, COUNT_SIZE, "%" PRIu64 " event%s", count, count == 1 ? "" : "s");
+	return text;
+}
+
 /* ---- of one scope ---------------------------------------------------------------------------- */
 
 static void list_stuck(const struct listing *listing, const struct semel_verify_scope *scope)
 {
-	char text[TEXT_SIZE];
+	char text[TEXT_SIZE], count[COUNT_SIZE];
 
 	snprintf(text, sizeof text,
-		 "%" PRIu64 " events of scope %.100s are stuck: no consumer will ever process them "
-		 "(semel repair releases their holds or sends lost copies again)",
-		 scope->stuck.count, semel_text_shown(scope->scope));
+		 "scope %.100s, %s: no consumer will ever process them (semel repair releases "
+		 "their holds or sends lost copies again)",
+		 semel_text_shown(scope->scope), count_events(scope->stuck.count, count));
 	add_remedy(listing, "stuck", semel_text_string(scope->scope), text, "semel repair");
 }
 
@@ -75,31 +84,32 @@ static void missing_command(const struct listing *listing, const struct semel_ve
 
 static void list_missing(const struct listing *listing, const struct semel_verify_scope *scope)
 {
-	char text[TEXT_SIZE], command[TEXT_SIZE];
+	char text[TEXT_SIZE], command[TEXT_SIZE], count[COUNT_SIZE];
 
 	snprintf(text, sizeof text,
-		 "%" PRIu64 " published events are missing in scope %.100s: neither in its tables "
-		 "nor at the broker (replay sends them again; processed events are not repeated)",
-		 scope->missing.count, semel_text_shown(scope->scope));
+		 "scope %.100s, %s: published, but neither in its tables nor at the broker (replay "
+		 "sends them again; processed events are not repeated)",
+		 semel_text_shown(scope->scope), count_events(scope->missing.count, count));
 	missing_command(listing, scope, command);
 	add_remedy(listing, "missing", semel_text_string(scope->scope), text, command);
 }
 
 static void list_unread(const struct listing *listing, const struct semel_verify_scope *scope)
 {
-	char text[TEXT_SIZE];
+	char text[TEXT_SIZE], count[COUNT_SIZE];
 
-	snprintf(text, sizeof text,
-		 "%" PRIu64 " events of topic %.200s were not consumed before scope %.100s dropped "
-		 "the topic (start its consumer with --topic %.200s until they are consumed)",
-		 scope->unread.count, semel_text_shown(scope->unread_topic),
-		 semel_text_shown(scope->scope), semel_text_shown(scope->unread_topic));
+	snprintf(
+		text, sizeof text,
+		"scope %.100s, %s of topic %.200s: not consumed before the scope dropped the topic "
+		"(start its consumer with --topic %.200s until they are consumed)",
+		semel_text_shown(scope->scope), count_events(scope->unread.count, count),
+		semel_text_shown(scope->unread_topic), semel_text_shown(scope->unread_topic));
 	add_remedy(listing, "unread", semel_text_string(scope->scope), text, NULL);
 }
 
 static void list_waiting(const struct listing *listing, const struct semel_verify_scope *scope)
 {
-	char text[TEXT_SIZE], command[TEXT_SIZE];
+	char text[TEXT_SIZE], command[TEXT_SIZE], count[COUNT_SIZE];
 	struct semel_buffer why = { 0 };
 	bool waits = semel_consumers_explain(&scope->consumers, listing->now_ms, &why);
 	bool paused = scope->paused || scope->consumers.paused;
@@ -107,8 +117,8 @@ static void list_waiting(const struct listing *listing, const struct semel_verif
 
 	snprintf(command, sizeof command, "semel subscriptions resume %.100s",
 		 semel_text_shown(scope->scope));
-	snprintf(text, sizeof text, "%" PRIu64 " events are waiting for scope %.100s: %.600s%s",
-		 scope->waiting, semel_text_shown(scope->scope),
+	snprintf(text, sizeof text, "scope %.100s, %s: %.600s%s", semel_text_shown(scope->scope),
+		 count_events(scope->waiting, count),
 		 scope->paused       ? "the subscription is paused"
 		 : waits && why.data ? why.data
 				     : "delivery is in progress",
@@ -124,23 +134,24 @@ static void list_waiting(const struct listing *listing, const struct semel_verif
 static void list_contradictions(const struct listing *listing,
 				const struct semel_verify_scope *scope)
 {
-	char text[TEXT_SIZE], command[TEXT_SIZE];
+	char text[TEXT_SIZE], command[TEXT_SIZE], count[COUNT_SIZE];
 
 	if (scope->doubled.count > 0) {
-		snprintf(text, sizeof text,
-			 "%" PRIu64 " event ids were processed twice in scope %.100s, with two "
-			 "different times (the producer must keep the time of a repeated id)",
-			 scope->doubled.count, semel_text_shown(scope->scope));
+		snprintf(
+			text, sizeof text,
+			"scope %.100s, %s: processed twice, with two different times (the producer "
+			"must keep the time of a repeated id)",
+			semel_text_shown(scope->scope), count_events(scope->doubled.count, count));
 		snprintf(command, sizeof command, "semel trace %.255s",
 			 semel_text_shown(scope->doubled.ids[0]));
 		add_remedy(listing, "doubled", semel_text_string(scope->scope), text, command);
 	}
 	if (scope->orphaned.count > 0) {
 		snprintf(text, sizeof text,
-			 "%" PRIu64
-			 " processed events of scope %.100s are not in this outbox (was the outbox "
+			 "scope %.100s, %s: processed, but not in this outbox (was the outbox "
 			 "restored, or do the events come from another database?)",
-			 scope->orphaned.count, semel_text_shown(scope->scope));
+			 semel_text_shown(scope->scope),
+			 count_events(scope->orphaned.count, count));
 		snprintf(command, sizeof command, "semel trace %.255s",
 			 semel_text_shown(scope->orphaned.ids[0]));
 		add_remedy(listing, "orphaned", semel_text_string(scope->scope), text, command);
@@ -164,16 +175,15 @@ static void list_scope(const struct listing *listing, const struct semel_verify_
 
 static void list_topic(const struct listing *listing, const struct semel_verify_topic *topic)
 {
-	char text[TEXT_SIZE];
+	char text[TEXT_SIZE], count[COUNT_SIZE];
 
-	snprintf(
-		text, sizeof text,
-		"%" PRIu64 " events were published to topic %.200s, which no subscription reads%s"
-		"%.200s%s (add --topic %.200s to a subscription, or name it with --read-elsewhere)",
-		topic->events, semel_text_shown(topic->topic),
-		topic->nearest.data ? "; did the producer mean " : "",
-		semel_text_shown_or(topic->nearest, ""), topic->nearest.data ? "?" : "",
-		semel_text_shown(topic->topic));
+	snprintf(text, sizeof text,
+		 "topic %.200s, %s: published, but no subscription reads the topic%s%.200s%s (add "
+		 "--topic %.200s to a subscription, or name it with --read-elsewhere)",
+		 semel_text_shown(topic->topic), count_events(topic->events, count),
+		 topic->nearest.data ? "; did the producer mean " : "",
+		 semel_text_shown_or(topic->nearest, ""), topic->nearest.data ? "?" : "",
+		 semel_text_shown(topic->topic));
 	add_remedy(listing, "unread", NULL, text, NULL);
 }
 
@@ -181,22 +191,20 @@ void semel_verify_list_remedies(const struct semel_verify_report *report, int64_
 				semel_verify_remedy_callback callback, void *user)
 {
 	const struct listing listing = { callback, user, now_ms };
-	char text[TEXT_SIZE];
+	char text[TEXT_SIZE], count[COUNT_SIZE];
 
 	if (report->refused > 0) {
-		snprintf(text, sizeof text,
-			 "%" PRIu64
-			 " events are refused by the broker and retried: %s (semel doctor "
-			 "shows what to do)",
-			 report->refused, report->last_refusal);
+		snprintf(
+			text, sizeof text,
+			"%s: refused by the broker and retried: %s (semel doctor shows what to do)",
+			count_events(report->refused, count), report->last_refusal);
 		add_remedy(&listing, "unpublished", NULL, text, "semel doctor");
 	}
 	if (report->unpublished > report->refused) {
 		snprintf(text, sizeof text,
-			 "%" PRIu64
-			 " events are not published yet (start a relay; if one is running, "
-			 "semel doctor shows what stops it)",
-			 report->unpublished - report->refused);
+			 "%s: not published yet (start a relay; if one is running, semel doctor "
+			 "shows what stops it)",
+			 count_events(report->unpublished - report->refused, count));
 		add_remedy(&listing, "unpublished", NULL, text, "semel relay --drain");
 	}
 	for (size_t i = 0; i < report->scope_count; i++)

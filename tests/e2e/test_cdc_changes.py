@@ -359,4 +359,4 @@ def test_a_weekly_inbox_partition_that_was_dropped_by_hand_is_forgotten_and_the_
     stream.drain()
     assert stream.semel.ok(*consume).count('"aggregateId"') == 3
     assert len(week()) == 1
-    assert "missing: 3 published events are missing in scope x" in stream.semel.run("verify").stdout
+    assert "missing: scope x, 3 events: published" in stream.semel.run("verify").stdout

@@ -10,16 +10,17 @@
 #define NAME_WIDTH    15 /* of commands in the program's help */
 #define CHOICE_INDENT 2  /* of choices, below the help of their option */
 
+/* The numbers are those of the statuses (base/error.c). */
 const struct semel_exit_row semel_exit_rows[] = {
-	{ 0, "success" },
-	{ 1, "a check found a problem (doctor, verify, drill, topology check, repair, demo, bench "
-	     "--check)" },
-	{ 64, "usage error: bad option, value or command" },
-	{ 65, "bad data: an event, id or scope that is invalid or not found" },
-	{ 69, "store or broker unreachable" },
-	{ 70, "internal error" },
-	{ 75, "temporary failure or not finished: try again" },
-	{ 78, "bad configuration" },
+	{ SEMEL_OK, "success" },
+	{ SEMEL_PROBLEM_FOUND,
+	  "a check found a problem (verify, doctor, drill, topology check and others)" },
+	{ SEMEL_USAGE, "usage error: bad option, value or command" },
+	{ SEMEL_INVALID, "bad data: an event, id or scope that is invalid or not found" },
+	{ SEMEL_OUTAGE, "store or broker unreachable" },
+	{ SEMEL_INTERNAL, "internal error" },
+	{ SEMEL_NOT_FINISHED, "temporary failure or not finished: try again" },
+	{ SEMEL_CONFIG, "bad configuration" },
 	{ 0 },
 };
 
@@ -251,7 +252,8 @@ static void program_help(struct semel_buffer *buffer)
 		semel_buffer_printf(buffer, "  %-18s  %s\n", row->name, row->meaning);
 	semel_buffer_string(buffer, "\nExit codes:\n");
 	for (const struct semel_exit_row *row = semel_exit_rows; row->meaning; row++)
-		semel_buffer_printf(buffer, "  %2d  %s\n", row->code, row->meaning);
+		semel_buffer_printf(buffer, "  %2d  %s\n", semel_status_exit_code(row->status),
+				    row->meaning);
 	semel_buffer_string(buffer, "\n");
 	wrap(semel_duration_forms, 0, 0, buffer);
 	write_examples(semel_first_steps, "First steps", buffer);

@@ -25,9 +25,10 @@ bool semel_help_has_duration(const struct semel_option *options);
 /* "semel publish [options]": the usage line of the command. */
 void semel_help_synopsis(const struct semel_command *command, struct semel_buffer *buffer);
 
-/* The exit codes, one phrase each; the list ends with a row whose meaning is NULL. */
+/* The exit codes, by a status that has it (semel_status_exit_code), one phrase each; the list ends
+ * with a row whose meaning is NULL. */
 struct semel_exit_row {
-	int code;
+	semel_status status;
 	const char *meaning;
 };
 extern const struct semel_exit_row semel_exit_rows[];

@@ -156,7 +156,8 @@ static void exit_codes(struct semel_buffer *buffer)
 {
 	heading(buffer, ".SH", "Exit status");
 	for (const struct semel_exit_row *row = semel_exit_rows; row->meaning; row++)
-		semel_buffer_printf(buffer, ".TP\n.B %d\n%s\n", row->code, row->meaning);
+		semel_buffer_printf(buffer, ".TP\n.B %d\n%s\n", semel_status_exit_code(row->status),
+				    row->meaning);
 }
 
 static void subcommand(struct semel_buffer *buffer, const struct semel_command *command)

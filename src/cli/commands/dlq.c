@@ -455,6 +455,8 @@ static const struct semel_option discard_options[] = {
 	{ 0 },
 };
 
+extern const struct semel_command semel_command_dlq;
+
 static const struct semel_command command_list = {
 	.name = "list",
 	.run = run_list,

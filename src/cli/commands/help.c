@@ -200,7 +200,8 @@ static void write_reference(struct semel_buffer *buffer)
 		semel_buffer_printf(buffer, "| `%s` | %s |\n", row->name, row->meaning);
 	semel_buffer_string(buffer, "\n| exit code | meaning |\n|---|---|\n");
 	for (const struct semel_exit_row *row = semel_exit_rows; row->meaning; row++)
-		semel_buffer_printf(buffer, "| %d | %s |\n", row->code, row->meaning);
+		semel_buffer_printf(buffer, "| %d | %s |\n", semel_status_exit_code(row->status),
+				    row->meaning);
 	semel_buffer_printf(buffer, "\n%s\n", semel_duration_forms);
 	for (size_t i = 0; semel_commands[i]; i++)
 		if (semel_commands[i]->group)

@@ -155,6 +155,8 @@ static semel_status run_resume(struct semel_invocation *invocation)
 static const struct semel_option list_options[] = { SEMEL_OPTION_JSON, { 0 } };
 static const struct semel_option no_options[] = { { 0 } };
 
+extern const struct semel_command semel_command_subscriptions;
+
 static const struct semel_command command_list = {
 	.name = "list",
 	.run = run_list,

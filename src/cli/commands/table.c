@@ -3,32 +3,37 @@
 #include "cli/arguments/command.h"
 
 // clang-format off
-const struct semel_command *const semel_commands[] = {
-	&semel_command_init,
-	&semel_command_demo,
-	&semel_command_publish,
-	&semel_command_relay,
-	&semel_command_consume,
-	&semel_command_run,
-	&semel_command_dlq,
-	&semel_command_replay,
-	&semel_command_repair,
-	&semel_command_subscriptions,
-	&semel_command_topology,
-	&semel_command_serve,
-	&semel_command_prune,
-	&semel_command_top,
-	&semel_command_doctor,
-	&semel_command_trace,
-	&semel_command_verify,
-	&semel_command_drill,
-	&semel_command_failpoints,
-	&semel_command_bench,
-	&semel_command_help,
-	&semel_command_man,
-	&semel_command_completion,
-	&semel_command_reference,
-	&semel_command_states,
-	NULL,
-};
+#define COMMANDS(COMMAND) \
+	COMMAND(init) \
+	COMMAND(demo) \
+	COMMAND(publish) \
+	COMMAND(relay) \
+	COMMAND(consume) \
+	COMMAND(run) \
+	COMMAND(dlq) \
+	COMMAND(replay) \
+	COMMAND(repair) \
+	COMMAND(subscriptions) \
+	COMMAND(topology) \
+	COMMAND(serve) \
+	COMMAND(prune) \
+	COMMAND(top) \
+	COMMAND(doctor) \
+	COMMAND(trace) \
+	COMMAND(verify) \
+	COMMAND(drill) \
+	COMMAND(failpoints) \
+	COMMAND(bench) \
+	COMMAND(help) \
+	COMMAND(man) \
+	COMMAND(completion) \
+	COMMAND(reference) \
+	COMMAND(states)
 // clang-format on
+
+#define DECLARE(name) extern const struct semel_command semel_command_##name;
+#define ENTRY(name)   &semel_command_##name,
+
+COMMANDS(DECLARE)
+
+const struct semel_command *const semel_commands[] = { COMMANDS(ENTRY) NULL };

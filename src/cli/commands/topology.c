@@ -224,6 +224,8 @@ static const struct semel_option options[] = {
 	{ 0 },
 };
 
+extern const struct semel_command semel_command_topology;
+
 static const struct semel_command command_apply = {
 	.name = "apply",
 	.run = run_apply,

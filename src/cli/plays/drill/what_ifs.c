@@ -6,6 +6,7 @@
 
 #include <jansson.h>
 #include <stdio.h>
+#include <sysexits.h>
 
 #define ORDERS 3
 
@@ -52,7 +53,7 @@ static void relay_without_broker(struct semel_drill *drill)
 	drill->status = semel_sandbox_run(&drill->sandbox, words, NULL, &end, drill->error);
 	if (drill->status != SEMEL_OK)
 		return;
-	semel_drill_expect(drill, end.exit_code == 69 || end.exit_code == 75,
+	semel_drill_expect(drill, end.exit_code == EX_UNAVAILABLE || end.exit_code == EX_TEMPFAIL,
 			   "semel relay without a broker exited with %d: %s", end.exit_code,
 			   end.error_output);
 }

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "cli/arguments/command.h"
+#include "cli/arguments/help.h"
 #include "cli/arguments/options.h"
 
 #include <string.h>
@@ -242,6 +243,17 @@ static void the_command_line_weighs_more_than_a_filled_in_value(void **state)
 	assert_int_equal(semel_args_number(args, "coats"), 5);
 }
 
+static void every_exit_code_has_its_line_in_the_help(void **state)
+{
+	(void)state;
+	for (int status = 0; status < SEMEL_STATUS_COUNT; status++) {
+		int code = semel_status_exit_code((semel_status)status), lines = 0;
+		for (const struct semel_exit_row *row = semel_exit_rows; row->meaning; row++)
+			lines += semel_status_exit_code(row->status) == code;
+		assert_int_equal(lines, 1);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -260,6 +272,7 @@ int main(void)
 		cmocka_unit_test(an_argument_too_many_is_refused),
 		cmocka_unit_test(a_subcommand_is_found_under_its_parent),
 		cmocka_unit_test(the_command_line_weighs_more_than_a_filled_in_value),
+		cmocka_unit_test(every_exit_code_has_its_line_in_the_help),
 	};
 	return cmocka_run_group_tests(tests, NULL, free_args);
 }
