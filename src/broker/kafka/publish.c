@@ -240,25 +240,18 @@ static rd_kafka_headers_t *take_headers(struct semel_kafka *kafka,
 	return headers;
 }
 
-static semel_status produce(struct semel_kafka *kafka, struct semel_kafka_inflight *inflight,
-			    rd_kafka_topic_t *handle, semel_error *error)
+/* Sends the event unless it has to wait. OK also if it was finished or has to wait. */
+static semel_status send_event(struct semel_kafka *kafka, struct semel_kafka_inflight *inflight,
+			       semel_error *error)
 {
 	struct semel_kafka_outgoing outgoing = { .event = inflight->event,
 						 .metadata = &inflight->metadata,
 						 .opaque = inflight };
-	outgoing.used =
-		take_headers(kafka, inflight, semel_kafka_header_template_of(kafka, &outgoing));
-	semel_status status = semel_kafka_produce(kafka, handle, &outgoing, error);
+	struct semel_kafka_topic *topic = NULL;
+	semel_status status = semel_kafka_topic_ensure(
+		kafka, semel_text_string(inflight->event->topic), 0, &topic, error);
 	if (status != SEMEL_OK)
 		return status;
-	semel_kafka_first_sent(kafka, inflight);
-	return SEMEL_OK;
-}
-
-/* Sends the event unless it has to wait. OK also if it was finished or has to wait. */
-static semel_status send_to(struct semel_kafka *kafka, struct semel_kafka_topic *topic,
-			    struct semel_kafka_inflight *inflight, semel_error *error)
-{
 	rd_kafka_topic_t *handle = semel_kafka_topic_handle(kafka, topic);
 	if (!handle || !semel_kafka_choose_partition(kafka, topic, inflight))
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a topic");
@@ -270,19 +263,13 @@ static semel_status send_to(struct semel_kafka *kafka, struct semel_kafka_topic 
 		semel_kafka_wait_for_first(kafka, inflight);
 		return SEMEL_OK;
 	}
-	return produce(kafka, inflight, handle, error);
-}
-
-/* The same, with the topic of the event. */
-static semel_status send_event(struct semel_kafka *kafka, struct semel_kafka_inflight *inflight,
-			       semel_error *error)
-{
-	struct semel_kafka_topic *topic = NULL;
-	semel_status status = semel_kafka_topic_ensure(
-		kafka, semel_text_string(inflight->event->topic), 0, &topic, error);
+	outgoing.used =
+		take_headers(kafka, inflight, semel_kafka_header_template_of(kafka, &outgoing));
+	status = semel_kafka_produce(kafka, handle, &outgoing, error);
 	if (status != SEMEL_OK)
 		return status;
-	return send_to(kafka, topic, inflight, error);
+	semel_kafka_first_sent(kafka, inflight);
+	return SEMEL_OK;
 }
 
 semel_status semel_kafka_send(struct semel_kafka *kafka, struct semel_kafka_inflight *inflight,

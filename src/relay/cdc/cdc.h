@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of the change stream's source share: cdc.c (the source), flush.c (marks,
- * positions, keepalives), slot_monitor.c (the slot). */
+ * positions, keepalives), slot_monitor.c (the slot).
+ *
+ * To change here: the slot is confirmed only up to what is marked on disk, and a row that the
+ * stream may have left out is above a low mark, so that polling finds it. Which rows are published
+ * is decided by the pipeline, as for every source. */
 #ifndef SEMEL_RELAY_CDC_CDC_H
 #define SEMEL_RELAY_CDC_CDC_H
 
