@@ -248,7 +248,7 @@ function letterCard(entry) {
     toggle.setAttribute("aria-expanded", String(!details.hidden));
   } }, "Event");
   const buttons = element("p", { class: "buttons" }, toggle,
-    element("button", { type: "button", onclick: () => trace(entry.originalEventId) }, "Timeline"));
+    element("button", { type: "button", onclick: () => trace(entry.originalEventId) }, "Trace"));
   if (pending) {
     buttons.append(element("button", { type: "button", class: "replay", onclick: () => replay(entry) }, "Replay…"),
       element("button", { type: "button", class: "danger", onclick: () => discard(entry) }, "Discard…"));
@@ -339,7 +339,7 @@ function trace(id) {
   location.hash = `#event/${encodeURIComponent(id || "")}`;
 }
 
-async function showTimeline(id) {
+async function showTrace(id) {
   $("search").elements.id.value = id;
   $("timeline").replaceChildren();
   $("no-timeline").textContent = "";
@@ -380,7 +380,7 @@ function route() {
   if (view === "dead" && rest) $("filter").elements.scope.value = decoded(rest);
   if (view === "dead") loadLetters();
   if (view === "audit") loadAudit();
-  if (view === "event") showTimeline(decoded(rest));
+  if (view === "event") showTrace(decoded(rest));
 }
 
 // A browser opens at most six connections to one server, and the server bounds its streams: a hidden page holds neither. It still
