@@ -170,7 +170,8 @@ static const struct semel_transition hold_moves[] = {
 	     OPERATOR),
 	HOLD(DEAD, NONE, DISCARD, "the head is discarded, and nothing waits behind it", OPERATOR),
 	HOLD(RETRY, RELEASED, DISCARD,
-	     "the head is discarded while a replay that was not marked is tried again", OPERATOR),
+	     "the head is discarded while a replay whose dead letter is still PENDING is retried",
+	     OPERATOR),
 	HOLD(RETRY, NONE, DISCARD, "the same, and nothing is parked", OPERATOR),
 	HOLD(DEAD, NONE, PRUNE,
 	     "the head's dead letter is past its retention, and nothing waits "
@@ -200,7 +201,8 @@ static const char *const hold_sentences[] = {
 	[SEMEL_HOLD_NONE] = "the ordering key is free",
 	[SEMEL_HOLD_RETRY] = "the head is tried again later; its copy is at the broker",
 	[SEMEL_HOLD_DEAD] = "the head is a dead letter; an operator replays or discards it",
-	[SEMEL_HOLD_GAP] = "a predecessor has not been seen; it is waited for, within a bound",
+	[SEMEL_HOLD_GAP] =
+		"a predecessor has not been seen; the hold waits for it, for a limited time",
 	[SEMEL_HOLD_RELEASED] = "the head is settled; a consumer runs the parked events, in order",
 };
 

@@ -145,7 +145,7 @@ def leader(nodes, shop, partition):
 
 RISKS = (  # settings of a topic, what `topology check` reports of it
     ({"copies": 1}, "has a replication factor of 1: below 3"),
-    ({"copies": 3, "min_insync_replicas": 1}, "has min.insync.replicas=1: an event may be confirmed that is on one broker only"),
+    ({"copies": 3, "min_insync_replicas": 1}, "has min.insync.replicas=1: an event may be confirmed while it is on one broker only"),
     ({"copies": 3, "min_insync_replicas": 3}, "has min.insync.replicas=3 of 3: it accepts nothing while one broker is down"),
 )
 

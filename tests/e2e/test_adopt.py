@@ -114,7 +114,7 @@ def test_a_row_that_is_rolled_back_never_becomes_an_event(shop):
 def test_existing_rows_are_sent_if_requested_and_only_once(shop):
     old = shop.order(1, "{}", keep=True)
     shop.configure(existing="send")
-    assert "adopted" in shop.ok("init") and "is already adopted" in shop.ok("init")
+    assert "adopted" in shop.ok("init") and "already adopted: the outbox" in shop.ok("init")
     assert shop.semel.sql("SELECT id FROM semel_outbox") == [(old,)]
     shop.semel.sql("DELETE FROM semel_outbox")
     shop.ok("init")
@@ -134,7 +134,7 @@ def test_a_relay_says_what_to_do_when_the_table_is_not_adopted_or_with_other_set
     shop.ok("relay", "--drain")
 
 
-@pytest.mark.parametrize("keys, complaint", [({"table": "nowhere"}, "no table nowhere"), ({"key": "nokey"}, "no column nokey"),
+@pytest.mark.parametrize("keys, complaint", [({"table": "nowhere"}, "table nowhere not found"), ({"key": "nokey"}, "no column nokey"),
                                              ({"header": ["x:y"]}, "no column x")])
 def test_a_mapping_that_does_not_fit_names_what_is_missing(shop, keys, complaint):
     shop.configure(**keys)

@@ -291,7 +291,7 @@ def test_a_role_that_may_no_longer_replicate_is_reported_and_the_relay_polls(str
     stream.insert(3)
     stream.wait_until_published()
     semel.sql(f"ALTER ROLE {role} REPLICATION")
-    wait_until_stream_is_read_after(relay, "may not replicate")
+    wait_until_stream_is_read_after(relay, "lacks the REPLICATION attribute")
     assert semel.stop(relay) == 0
     semel.sql(f"DROP OWNED BY {role}")
     semel.sql(f"DROP ROLE {role}")

@@ -302,7 +302,7 @@ def test_bindings_are_checked_with_the_management_plugin_or_reported_as_unchecke
         channel = semel.broker.channel()
         channel.queue_bind(f"narrow.{TOPIC}", TOPIC, "#")  # as a wider --bind would have left it
         finding = finding_of(read_findings(), "bindings", "advice")
-        assert f"narrow.{TOPIC} is bound to the exchange {TOPIC} by # too" in finding["text"]
+        assert f"narrow.{TOPIC} is also bound to the exchange {TOPIC} with the key #" in finding["text"]
         channel.queue_unbind(f"billing.{TOPIC}", TOPIC, "#")
         semel.broker.connection.close()
         finding = finding_of(read_findings(), "bindings")
@@ -320,7 +320,7 @@ def test_unroutable_events_are_reported_with_the_remedy(semel):
     semel.publish("--topic", TOPIC)
     semel.run("relay", "--drain", "--timeout", "2s")
     finding = finding_of(json.loads(semel.run("doctor", "--json").stdout)["findings"], "refused")
-    assert "no queue takes it" in finding["text"] and "topology apply" in finding["do"]
+    assert "no queue receives it" in finding["text"] and "topology apply" in finding["do"]
 
 
 # ---- Kafka ----------------------------------------------------------------------------------------------

@@ -211,7 +211,7 @@ REFUSED = {
 def test_each_role_is_refused_the_work_of_the_others(company):
     for role, statements in REFUSED.items():
         for statement in statements:
-            with pytest.raises(Exception, match="permission denied|must be owner|is no week of the inbox"):
+            with pytest.raises(Exception, match="permission denied|must be owner|is not a weekly partition of the inbox"):
                 company.sql(role, statement)
                 raise AssertionError(f"{role} may: {statement}")
 

@@ -429,7 +429,7 @@ semel_status semel_kafka_check_health(struct semel_kafka *kafka, semel_error *er
 	if (kafka->fatal_status != SEMEL_OK)
 		return set_fatal_error(kafka, error);
 	if (kafka->lost)
-		return semel_error_set(error, SEMEL_OUTAGE, "connection to %s lost",
+		return semel_error_set(error, SEMEL_OUTAGE, "lost the connection to %s",
 				       kafka->address);
 	if (kafka->down_since_ms == 0 ||
 	    semel_steady_ms(kafka->env) - kafka->down_since_ms < DOWN_MS)

@@ -164,8 +164,8 @@ static void compare_settings(const struct comparison *comparison,
 	}
 	if (config->known && replicas >= REPLICAS_EXPECTED && config->in_sync < IN_SYNC_EXPECTED) {
 		snprintf(text, sizeof(text),
-			 "topic %s has min.insync.replicas=%lld: an event may be confirmed that is "
-			 "on one broker only (set it to %d)",
+			 "topic %s has min.insync.replicas=%lld: an event may be confirmed while "
+			 "it is on one broker only (set it to %d)",
 			 topic->name, config->in_sync, IN_SYNC_EXPECTED);
 		report(comparison, text);
 	}

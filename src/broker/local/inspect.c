@@ -256,7 +256,7 @@ static void report_missing(const char *path, const struct semel_examination *exa
 		examination, SEMEL_CHECK_BROKER_REACHED,
 		can_be_created ? SEMEL_SEVERITY_ADVICE : SEMEL_SEVERITY_PROBLEM, text,
 		can_be_created
-			? "nothing: the first relay or consumer creates it; or is the path wrong?"
+			? "none if the path is right: the first relay or consumer creates the file"
 			: "create the folder, or correct the path in the broker's URL");
 }
 

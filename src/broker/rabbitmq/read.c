@@ -151,7 +151,7 @@ static void returned_frame(struct semel_rabbit *rabbit, uint16_t channel,
 			   const amqp_basic_return_t *method)
 {
 	snprintf(rabbit->returned_text, sizeof(rabbit->returned_text),
-		 "no queue takes it from exchange %.*s with routing key %.*s (%.*s)",
+		 "no queue receives it from exchange %.*s with routing key %.*s (%.*s)",
 		 (int)method->exchange.len, (const char *)method->exchange.bytes,
 		 (int)method->routing_key.len, (const char *)method->routing_key.bytes,
 		 (int)method->reply_text.len, (const char *)method->reply_text.bytes);

@@ -507,7 +507,8 @@ semel_status semel_rabbit_stream_check(struct semel_rabbit *rabbit, uint32_t at,
 		waiting > 0 && assignment->log.next == assignment->log.idle_next;
 	if (!had_backlog || !assignment->log.had_backlog)
 		return SEMEL_OK;
-	return semel_error_set(error, SEMEL_OUTAGE,
-			       "%s delivers nothing of the stream %s, where %llu events wait",
-			       rabbit->address, assignment->queue, (unsigned long long)waiting);
+	return semel_error_set(
+		error, SEMEL_OUTAGE,
+		"%s delivers nothing from the stream %s, although %llu events wait in it",
+		rabbit->address, assignment->queue, (unsigned long long)waiting);
 }

@@ -62,7 +62,8 @@ static const struct {
 						   " does not publish inserts" RUN_INIT,
 						   "ALTER PUBLICATION " SEMEL_PG_PUBLICATION
 						   " SET (publish = 'insert')" },
-	[SEMEL_PG_PUBLICATION_UNLOGGED] = { "the outbox is not logged: a crash empties it, and no "
+	[SEMEL_PG_PUBLICATION_UNLOGGED] = { "the outbox is an UNLOGGED table: a crash empties it, "
+					    "and no "
 					    "change stream delivers its rows (run: ALTER TABLE "
 					    "semel_outbox SET "
 					    "LOGGED)",
@@ -251,7 +252,8 @@ static void find_obstacle(const PGresult *result, struct semel_slot_state *state
 			 level);
 	else if (!semel_pg_bool(result, 0, MAY))
 		snprintf(state->obstacle, sizeof(state->obstacle),
-			 "the role %.60s may not replicate (run: ALTER ROLE %.60s REPLICATION)",
+			 "the role %.60s lacks the REPLICATION attribute (run: ALTER ROLE %.60s "
+			 "REPLICATION)",
 			 role, role);
 }
 
@@ -276,7 +278,8 @@ static void read_slot(const PGresult *result, struct semel_slot_state *state)
 	state->complete_position = (uint64_t)semel_pg_int(result, 0, SETTLED);
 	if (state->foreign)
 		snprintf(state->obstacle, sizeof(state->obstacle),
-			 "another slot of this name exists, %.100s (choose another name: --slot)",
+			 "a slot of this name belongs to another plugin or database: %.100s "
+			 "(choose another name: --slot)",
 			 semel_pg_value(result, 0, OWNER));
 }
 

@@ -237,10 +237,11 @@ static semel_status set_up_session(PGconn *connection, semel_error *error)
 				       version / 10000);
 	const char *encoding = semel_libpq.parameterStatus(connection, "server_encoding");
 	if (encoding != NULL && strcmp(encoding, "UTF8") != 0 && strcmp(encoding, "SQL_ASCII") != 0)
-		return semel_error_set(error, SEMEL_CONFIG,
-				       "the database is in %s, which cannot hold every event (keep "
-				       "Semel's tables in one created with ENCODING 'UTF8')",
-				       encoding);
+		return semel_error_set(
+			error, SEMEL_CONFIG,
+			"the database encoding is %s, which cannot store every event (keep "
+			"Semel's tables in one created with ENCODING 'UTF8')",
+			encoding);
 	return semel_pg_execute_plain(connection, our_settings, "set the time-outs", error);
 }
 

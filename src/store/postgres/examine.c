@@ -395,13 +395,13 @@ static void judge_slot(const struct examiner *examiner, const struct semel_slot_
 		 "start semel relay --source cdc; or, if it is no longer wanted: SELECT "
 		 "pg_drop_replication_slot('%.64s')",
 		 examination->slot);
-	snprintf(text, sizeof(text), "the slot %.64s keeps %llu MB of the log%s", examination->slot,
-		 (unsigned long long)(slot->retained >> MIB),
+	snprintf(text, sizeof(text), "the slot %.64s retains %llu MB of the log%s",
+		 examination->slot, (unsigned long long)(slot->retained >> MIB),
 		 slot->active ? "" : ", and has no reader");
 	if (slot->lost)
 		problem(examiner, SEMEL_CHECK_SLOT,
 			"the slot is lost: the server has removed parts of the log that it needs",
-			"nothing while a relay runs: it polls and creates a new one; otherwise: "
+			"none while a relay runs: it polls, and creates a new slot; otherwise run: "
 			"semel relay --source cdc");
 	else if (slot->retained > examination->slot_budget)
 		problem(examiner, SEMEL_CHECK_SLOT, text, remedy);
@@ -498,11 +498,11 @@ static void examine_old_slots(const struct examiner *examiner)
 	for (int i = 0; i < semel_pg_rows(result); i++) {
 		const char *name = semel_pg_value(result, i, 0);
 		snprintf(text, sizeof(text),
-			 "the slot %.64s, which the settings do not name, keeps %llu MB of the "
+			 "the slot %.64s, which the settings do not name, retains %llu MB of the "
 			 "log, and has no reader",
 			 name, (unsigned long long)semel_pg_int(result, i, 1) >> MIB);
 		snprintf(remedy, sizeof(remedy),
-			 "if no relay has it for its --slot: SELECT "
+			 "if no relay uses it: SELECT "
 			 "pg_drop_replication_slot('%.64s')",
 			 name);
 		semel_examination_report(examiner->examination, SEMEL_CHECK_SLOT,
@@ -541,11 +541,10 @@ static void examine_order(const struct examiner *examiner)
 	if (result == NULL)
 		return;
 	int64_t count = semel_pg_int(result, 0, 1);
-	snprintf(
-		text, sizeof(text),
-		"transactions publish for one aggregate before they have its lock (%lld aggregates "
-		"recently): polling keeps the order of numbers, not of commits",
-		(long long)count);
+	snprintf(text, sizeof(text),
+		 "transactions write events of an aggregate before they lock it (%lld aggregates "
+		 "recently): polling keeps the order of numbers, not of commits",
+		 (long long)count);
 	if (semel_pg_bool(result, 0, 0))
 		fine(examiner, SEMEL_CHECK_STORE_ORDER, "by commit: track_commit_timestamp is on");
 	else if (count > 0)

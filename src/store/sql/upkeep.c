@@ -195,7 +195,8 @@ semel_status semel_sql_subscription_pause(semel_store *store, struct semel_text 
 	semel_status status = semel_sql_finish(&query);
 	if (status != SEMEL_OK || semel_sql_changes(&query) > 0)
 		return status;
-	return semel_error_set(error, SEMEL_NOT_FOUND, "no subscription has the scope %s",
+	return semel_error_set(error, SEMEL_NOT_FOUND,
+			       "scope %s not found (list them: semel subscriptions list)",
 			       semel_text_shown(scope));
 }
 

@@ -169,7 +169,7 @@ BEGIN
 	IF name IS NULL OR horizon IS NULL OR name !~ '^semel_inbox_[0-9]{8}$' OR NOT EXISTS (
 		SELECT 1 FROM pg_inherits WHERE inhparent = (place || '.semel_inbox')::regclass
 		AND inhrelid = to_regclass(place || '.' || name)) THEN
-		RAISE EXCEPTION '% is no week of the inbox', coalesce(name, 'NULL') USING ERRCODE = '22023';
+		RAISE EXCEPTION '% is not a weekly partition of the inbox', coalesce(name, 'NULL') USING ERRCODE = '22023';
 	END IF;
 	BEGIN
 		EXECUTE format('ALTER TABLE %1$s.semel_inbox DETACH PARTITION %1$s.%2$I', place, name);
@@ -190,13 +190,13 @@ END $$),
 'RETURNS trigger LANGUAGE plpgsql', $$
 BEGIN
 	IF TG_TABLE_NAME = 'semel_schema' THEN
-		RAISE EXCEPTION 'semel_schema says which tables there are, and is never emptied'
+		RAISE EXCEPTION 'semel_schema records the version of the tables and must not be truncated'
 			USING ERRCODE = 'check_violation',
 			HINT = 'Leave semel_schema out of the TRUNCATE.';
 	END IF;
 	IF current_setting('semel.allow_truncate', true) IS DISTINCT FROM 'on' THEN
-		RAISE EXCEPTION '% must not be emptied: events would be lost or repeated', TG_TABLE_NAME
-			USING ERRCODE = 'check_violation', HINT = 'To forget what is old, run semel prune.'
+		RAISE EXCEPTION '% must not be truncated: events would be lost or repeated', TG_TABLE_NAME
+			USING ERRCODE = 'check_violation', HINT = 'To remove old rows, run semel prune.'
 			' A test suite may empty the tables: SET LOCAL semel.allow_truncate = ''on'','
 			' in the same transaction.';
 	END IF;
@@ -343,7 +343,7 @@ DECLARE
 	wanted record;
 BEGIN
 	IF source IS NULL THEN
-		RAISE EXCEPTION 'there is no table % to adopt (is its schema in the name?)', foreign_table
+		RAISE EXCEPTION 'table % not found (does its name need a schema?)', foreign_table
 			USING ERRCODE = 'check_violation';
 	END IF;
 	FOR wanted IN SELECT key, value FROM json_each_text(mapping)
@@ -390,7 +390,7 @@ BEGIN
 		WHERE p.oid = to_regprocedure(name || '()') AND r.rolname <> current_user
 			AND NOT pg_has_role(r.oid, heir, 'MEMBER');
 	IF FOUND THEN
-		RAISE EXCEPTION 'the function %() belongs to %, who could change it at any time (find out why;'
+		RAISE EXCEPTION 'the function %() is owned by role %, which could change it at any time (find out why;'
 			' drop it)', name, stranger USING ERRCODE = 'insufficient_privilege';
 	END IF;
 	fresh := NOT EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = source AND tgname = 'semel_adopt');
@@ -422,7 +422,7 @@ END $$)
 			WHERE p.oid = to_regprocedure(place || '.' || wanted.signature)
 			AND p.proowner <> ALL (trusted) AND may_make;
 		IF FOUND THEN
-			RAISE EXCEPTION 'the function %.% belongs to %, who could change it at any time (find out'
+			RAISE EXCEPTION 'the function %.% is owned by role %, which could change it at any time (find out'
 				' why; drop it, or ALTER FUNCTION … OWNER TO the owner of the tables)', place,
 				wanted.signature, stranger USING ERRCODE = 'insufficient_privilege';
 		END IF;
