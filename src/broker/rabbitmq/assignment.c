@@ -223,8 +223,8 @@ static semel_status declare_passively(struct semel_rabbit *rabbit, uint32_t at, 
 }
 
 /* Waits until the queue has handled all earlier commands: it answers the command that adds a
- * consumer after those before it, and the command that removes the consumer likewise. (After a
- * single active consumer, the added one gets no message; without one, at most one message.) */
+ * consumer after those before it, and the command that removes the consumer likewise. (Beside a
+ * single active consumer the added one gets no message; otherwise at most one.) */
 static semel_status await_queue(struct semel_rabbit *rabbit, uint32_t at, semel_error *error)
 {
 	const struct semel_rabbit_library *library = rabbit->library;
