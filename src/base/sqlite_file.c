@@ -55,8 +55,7 @@ static const struct failure failures[] = {
 	{ SQLITE_PERM, SEMEL_OUTAGE, "this user must be allowed to read and write the file" },
 	{ SQLITE_CORRUPT, SEMEL_OUTAGE,
 	  "the file is damaged: stop every process that uses it, run PRAGMA integrity_check, "
-	  "restore a "
-	  "backup" },
+	  "restore a backup" },
 	{ SQLITE_IOERR, SEMEL_OUTAGE, "the disk reports errors: see the system's log" },
 	{ SQLITE_PROTOCOL, SEMEL_OUTAGE, "too many processes use the file at once; try again" },
 	{ SQLITE_INTERRUPT, SEMEL_OUTAGE, "the connection was interrupted; try again" },

@@ -326,24 +326,23 @@ static semel_status explain_remaining(const struct semel_consumer *consumer,
 	const char *blocked =
 		consumer->broker ? consumer->broker->driver->blocked(consumer->broker) : NULL;
 	const char *why = blocked ? blocked : consumer->loop.last_error;
+	char breaker[sizeof consumer->breaker.reason + 32];
 
+	snprintf(breaker, sizeof breaker, "the breaker is open: %s", consumer->breaker.reason);
 	if (consumer->intake.paused)
 		why = "the subscription is paused (resume it with: semel subscriptions resume)";
 	else if (consumer->breaker.state != SEMEL_BREAKER_CLOSED)
-		why = semel_text_of(consumer->breaker.reason).length > 0
-			      ? consumer->breaker.reason
-			      : "the breaker is open: the handler fails repeatedly";
+		why = breaker;
 	else if (remaining->holds.blocked > 0)
 		why = "a dead letter blocks its aggregate (see: semel dlq list)";
 	else if (topic_is_blocked(consumer))
 		why = "a dead letter blocks the topic (see: semel dlq list)";
 	else if (!why[0])
 		why = "the timeout was too short, or another consumer owns partitions (try a "
-		      "longer "
-		      "--timeout)";
+		      "longer --timeout)";
 	return semel_error_set(error, SEMEL_NOT_FINISHED,
-			       "subscription %s not drained: %llu events waiting (%llu delayed), "
-			       "%llu held, %llu blocked: %s",
+			       "subscription %s not drained: %llu waiting (%llu delayed), %llu "
+			       "held, %llu blocked: %s",
 			       semel_text_shown(consumer->config.scope),
 			       (unsigned long long)remaining->backlog.waiting,
 			       (unsigned long long)remaining->backlog.delayed,

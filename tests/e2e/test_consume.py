@@ -265,7 +265,7 @@ def test_an_endpoint_may_set_the_time_of_the_next_attempt(shop):
     publish(shop, "one")
     relay(shop)
     with Endpoint((503, {"Retry-After": "3600"}), (204, {})) as endpoint:
-        shop.drain_times_out(*scope_words("--http", endpoint.url), expected=["1 wait (1 of them delayed)"])
+        shop.drain_times_out(*scope_words("--http", endpoint.url), expected=["1 waiting (1 delayed)"])
     assert len(endpoint.requests) == 1
 
 

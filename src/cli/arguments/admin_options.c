@@ -35,8 +35,7 @@ const struct semel_option semel_admin_rows[] = {
 	  .argument = "FILE",
 	  .group = BEYOND,
 	  .help = "file with access tokens, one per line: \"TOKEN\", \"ROLE TOKEN\" or \"ROLE NAME "
-		  "TOKEN\", "
-		  "with the role read or operate (environment: SEMEL_ADMIN_TOKEN_FILE)" },
+		  "TOKEN\", with the role read or operate (environment: SEMEL_ADMIN_TOKEN_FILE)" },
 	{ .name = "tls-cert",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "FILE",

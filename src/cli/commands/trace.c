@@ -111,12 +111,10 @@ const struct semel_command semel_command_trace = {
 	.positionals_min = 1,
 	.positionals_max = 1,
 	.options = options,
-	.details =
-		"Prints when the event was committed, attempted and confirmed, which consumer "
-		"claimed it, whether it was retried, dead-lettered or replayed, and where it "
-		"waits, in chronological order; then the state of the event at each subscription "
-		"that receives "
-		"the event: done, waiting and for what, a dead letter, parked behind which event, "
-		"stuck. Exit 65 if the event is not found.",
+	.details = "Prints when the event was committed, attempted and confirmed, which consumer "
+		   "claimed it, whether it was retried, dead-lettered or replayed, and where it "
+		   "waits, in chronological order; then the state of the event at each "
+		   "subscription that receives the event: done, waiting and for what, a dead "
+		   "letter, parked behind which event, stuck. Exit 65 if the event is not found.",
 	.examples = examples,
 };

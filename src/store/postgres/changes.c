@@ -63,10 +63,8 @@ static const struct {
 						   "ALTER PUBLICATION " SEMEL_PG_PUBLICATION
 						   " SET (publish = 'insert')" },
 	[SEMEL_PG_PUBLICATION_UNLOGGED] = { "the outbox is an UNLOGGED table: a crash empties it, "
-					    "and no "
-					    "change stream delivers its rows (run: ALTER TABLE "
-					    "semel_outbox SET "
-					    "LOGGED)",
+					    "and no change stream delivers its rows (run: ALTER "
+					    "TABLE semel_outbox SET LOGGED)",
 					    NULL },
 	[SEMEL_PG_PUBLICATION_OF_PARTITIONS] = { "the publication " SEMEL_PG_PUBLICATION
 						 " publishes the partitions of the outbox, not "
