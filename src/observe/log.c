@@ -24,7 +24,8 @@
 #include <unistd.h>
 
 enum { LINE_MAX_BYTES = PIPE_BUF, LEVEL_COUNT = SEMEL_LOG_ERROR + 1 };
-enum { END_ROOM = 32 }; /* for the count of omitted lines, and the end of the line */
+enum { END_ROOM = 32 };      /* for the count of omitted lines, and the end of the line */
+enum { MESSAGE_LIMIT = 96 }; /* fits an entry of the limiter, even if every byte is escaped */
 enum { NOT_SET_UP = -1, LEVEL_BITS = 3, AS_JSON = 4 };
 
 static const char *const level_names[LEVEL_COUNT] = { "debug", "info", "warn", "error" };
@@ -275,14 +276,31 @@ static uint64_t hash_of(const char *data, size_t length)
 	return hash | 1;
 }
 
+/* The line after its time; if it is too long to be remembered, without its fields. */
+static void remember_text(struct semel_log_limit_entry *entry, const struct line *line, size_t rest,
+			  enum semel_log_level level, const char *message)
+{
+	struct semel_buffer shortened = { 0 };
+	const struct semel_buffer *source = line->buffer;
+	if (line->buffer->length - rest >= sizeof(entry->text)) {
+		put_rest(&(struct line){ &shortened, MESSAGE_LIMIT, line->json }, level, message,
+			 NULL);
+		source = &shortened;
+		rest = 0;
+	}
+	if (!source->failed && source->length - rest < sizeof(entry->text))
+		memcpy(entry->text, source->data + rest, source->length - rest);
+	semel_buffer_free(&shortened);
+}
+
 static bool is_admitted(const struct line *line, size_t rest, enum semel_log_level level,
 			const char *message, uint32_t *omitted_out)
 {
-	struct semel_log_limit_entry entry = { .level = (int)level };
+	struct semel_log_limit_entry entry = { 0 };
 	if (line->buffer->failed)
 		return true;
 	entry.hash = hash_of(line->buffer->data + rest, line->buffer->length - rest);
-	snprintf(entry.message, sizeof(entry.message), "%s", message);
+	remember_text(&entry, line, rest, level, message);
 	pthread_mutex_lock(&limiter_mutex);
 	bool admitted = semel_log_limiter_admit(&limiter, &entry,
 						semel_steady_ms(semel_env_system()), omitted_out);
@@ -303,7 +321,8 @@ static void write_overdue(struct line *line, bool all)
 		pthread_mutex_unlock(&limiter_mutex);
 		if (!any)
 			return;
-		put_line(line, (enum semel_log_level)entry.level, entry.message, NULL);
+		put_time(line);
+		semel_buffer_string(line->buffer, entry.text);
 		write_line(line, entry.omitted);
 	}
 }

@@ -7,17 +7,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define SEMEL_LOG_LIMIT_BURST        3
-#define SEMEL_LOG_LIMIT_WINDOW_MS    10000
-#define SEMEL_LOG_LIMIT_ENTRIES      64 /* different lines that are remembered */
-#define SEMEL_LOG_LIMIT_MESSAGE_SIZE 160
+#define SEMEL_LOG_LIMIT_BURST     3
+#define SEMEL_LOG_LIMIT_WINDOW_MS 10000
+#define SEMEL_LOG_LIMIT_ENTRIES   64 /* different lines that are remembered */
+#define SEMEL_LOG_LIMIT_TEXT_SIZE 640
 
 struct semel_log_limit_entry {
 	uint64_t hash; /* of the line; 0: none */
 	int64_t since_ms;
-	uint32_t written, omitted; /* since since_ms */
-	int level;
-	char message[SEMEL_LOG_LIMIT_MESSAGE_SIZE];
+	uint32_t written, omitted;            /* since since_ms */
+	char text[SEMEL_LOG_LIMIT_TEXT_SIZE]; /* what is written again with the count */
 };
 
 struct semel_log_limiter {

@@ -216,6 +216,29 @@ static void a_line_that_repeats_itself_is_left_out_and_counted(void **state)
 	assert_int_equal(count_of(shown, "\"omitted\":7}\n"), 1);
 }
 
+static void the_count_of_omitted_lines_has_the_fields_of_the_line(void **state)
+{
+	struct semel_log_fields fields = { .service = "subscription billing", .detail = "12 s" };
+	char endless[2000];
+
+	(void)state;
+	memset(endless, 'x', sizeof(endless) - 1);
+	endless[sizeof(endless) - 1] = '\0';
+	setup("json", "");
+	catch_stderr();
+	for (int i = 0; i < 5; i++) {
+		semel_log(SEMEL_LOG_WARN, "again and again", &fields);
+		semel_log(SEMEL_LOG_WARN, "long", &(struct semel_log_fields){ .detail = endless });
+	}
+	semel_log_flush();
+	const char *shown = release_stderr();
+	assert_int_equal(count_of(shown, "\"msg\":\"again and again\",\"service\":"
+					 "\"subscription billing\",\"detail\":\"12 s\","
+					 "\"omitted\":2}\n"),
+			 1);
+	assert_int_equal(count_of(shown, "\"msg\":\"long\",\"omitted\":2}\n"), 1);
+}
+
 static void a_decision_about_an_event_is_always_written(void **state)
 {
 	(void)state;
@@ -238,6 +261,7 @@ int main(void)
 		cmocka_unit_test(the_level_holds_back_what_is_below_it),
 		cmocka_unit_test(invalid_settings_are_reported_with_the_choices),
 		cmocka_unit_test(a_line_that_repeats_itself_is_left_out_and_counted),
+		cmocka_unit_test(the_count_of_omitted_lines_has_the_fields_of_the_line),
 		cmocka_unit_test(a_decision_about_an_event_is_always_written),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

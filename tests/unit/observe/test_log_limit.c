@@ -14,7 +14,7 @@ static uint32_t omitted;
 
 static bool admit(uint64_t hash, int64_t now_ms)
 {
-	const struct semel_log_limit_entry line = { .hash = hash, .message = "x" };
+	const struct semel_log_limit_entry line = { .hash = hash, .text = "x" };
 
 	return semel_log_limiter_admit(&repeats, &line, now_ms, &omitted);
 }
@@ -50,7 +50,7 @@ static void one_that_stops_is_counted_once_after_its_window_or_at_the_end(void *
 	assert_false(semel_log_limiter_take_overdue(&repeats, 200, false, &line));
 	assert_true(semel_log_limiter_take_overdue(&repeats, 200, true, &line));
 	assert_int_equal(line.omitted, 2);
-	assert_string_equal(line.message, "x");
+	assert_string_equal(line.text, "x");
 	(void)admit(7, 300);
 	assert_true(semel_log_limiter_take_overdue(&repeats, 100 + SEMEL_LOG_LIMIT_WINDOW_MS, false,
 						   &line));

@@ -3,4 +3,4 @@
 -- ---- tables that no command has written yet -----------------------------------------------------
 
 -- The version that uses them will create them again, with the columns that it needs.
-DROP TABLE semel_request, semel_operation;
+DROP TABLE IF EXISTS semel_request, semel_operation;

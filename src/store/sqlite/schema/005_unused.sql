@@ -3,5 +3,5 @@
 -- ---- tables that no command has written yet -----------------------------------------------------
 
 -- The version that uses them will create them again, with the columns that it needs.
-DROP TABLE semel_request;
-DROP TABLE semel_operation;
+DROP TABLE IF EXISTS semel_request;
+DROP TABLE IF EXISTS semel_operation;
