@@ -47,7 +47,7 @@ typedef struct semel_relay_options {
 	semel_poison poison;
 	semel_source_kind source;
 	const char *slot;     /* cdc: the replication slot; default "semel" */
-	uint64_t slot_budget; /* cdc: bytes of the log that the slot may retain; default 4 GiB */
+	uint64_t slot_budget; /* cdc: bytes of WAL that the slot may retain; default 4 GiB */
 	semel_marks marks;    /* cdc */
 	bool transactions;    /* cdc, Kafka: one transaction's events become visible together */
 } semel_relay_options;

@@ -25,33 +25,33 @@ extern "C" {
 
 typedef enum semel_status {
 	SEMEL_OK = 0,
-	SEMEL_INVALID,        /* an argument or a piece of data is not acceptable as it is */
+	SEMEL_INVALID,        /* invalid argument or value */
 	SEMEL_TOO_LARGE,      /* the event exceeds a limit */
 	SEMEL_DUPLICATE_ID,   /* an event with this id is in the outbox already */
-	SEMEL_CONTRACT,       /* a delivery breaks the contract: no id, unreadable */
-	SEMEL_NO_TRANSACTION, /* a transaction of the caller's was demanded, none is open */
+	SEMEL_CONTRACT,       /* a delivery is not a valid event: no id, or it cannot be parsed */
+	SEMEL_NO_TRANSACTION, /* the call requires an open transaction on the caller's connection */
 	SEMEL_NOT_FOUND,
 	SEMEL_NOT_PENDING,    /* the dead letter was replayed or discarded already */
 	SEMEL_REPLAY_LIMIT,   /* the dead letter was replayed as often as allowed */
-	SEMEL_HANDLER_RETRY,  /* the handler asked to be called again later */
-	SEMEL_HANDLER_REJECT, /* the handler will never accept this event */
+	SEMEL_HANDLER_RETRY,  /* the handler requested a retry */
+	SEMEL_HANDLER_REJECT, /* the handler rejected the event */
 	SEMEL_NACKED,         /* the broker refused the event */
 	SEMEL_UNROUTABLE,     /* the broker has no route for this event */
 	SEMEL_FULL,           /* the window is full: poll, then offer again */
 	SEMEL_HELD,       /* an earlier event of its aggregate was refused: not this one's fault */
 	SEMEL_BUSY,       /* another process held the lock for too long */
-	SEMEL_LEASE_LOST, /* another owner has taken over */
-	SEMEL_OUTAGE,     /* store, broker or dependency cannot be reached or used now */
-	SEMEL_STORAGE_FULL,   /* no space left */
-	SEMEL_NOT_A_DATABASE, /* the file is something else */
+	SEMEL_LEASE_LOST, /* the lease was lost to another owner */
+	SEMEL_OUTAGE,     /* the store, the broker or a dependency is unavailable */
+	SEMEL_STORAGE_FULL,   /* no space left on device */
+	SEMEL_NOT_A_DATABASE, /* the file is not a database */
 	SEMEL_NO_SCHEMA,      /* the tables are missing: run semel init */
-	SEMEL_SCHEMA_NEWER,   /* the tables were made by a newer semel */
+	SEMEL_SCHEMA_NEWER,   /* the tables were created by a newer version of Semel */
 	SEMEL_CONFIG,         /* a setting is not valid */
 	SEMEL_USAGE,          /* the command line is not valid */
-	SEMEL_NOT_FINISHED,   /* time ran out before the work did */
+	SEMEL_NOT_FINISHED,   /* the time limit was reached before the work was finished */
 	SEMEL_PROBLEM_FOUND,  /* the check found a problem */
 	SEMEL_STOPPED,        /* stopped on request */
-	SEMEL_INTERNAL,       /* a bug of ours, or no memory */
+	SEMEL_INTERNAL,       /* internal error, or out of memory */
 	SEMEL_STALLED,        /* a partition accepts no events now; the event is not the cause */
 	SEMEL_STATUS_COUNT
 } semel_status;

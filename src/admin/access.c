@@ -52,10 +52,11 @@ semel_status semel_listen_parse(const char *text, struct semel_listen_address *l
 		classify(listen_out);
 	}
 	if (listen_out->address[0] == '\0' || listen_out->is_ipv6 != bracketed)
-		return semel_error_set(error, SEMEL_CONFIG,
-				       "%s is not an address with a port (write 127.0.0.1:8082 or "
-				       "[::1]:8082)",
-				       bracketed ? text - 1 : text);
+		return semel_error_set(
+			error, SEMEL_CONFIG,
+			"%s is not an address with a port (for example: 127.0.0.1:8082 or "
+			"[::1]:8082)",
+			bracketed ? text - 1 : text);
 	return SEMEL_OK;
 }
 
@@ -140,7 +141,7 @@ static semel_status check_unique(const struct semel_tokens *tokens, const struct
 		if (strcmp(tokens->all[i].text, token->text) == 0)
 			return semel_error_set(
 				error, SEMEL_CONFIG,
-				"the token of %s occurs twice (make one for each user)",
+				"the token of %s occurs twice (create one for each user)",
 				tokens->all[i].name);
 		if (strcmp(tokens->all[i].name, token->name) == 0)
 			return semel_error_set(error, SEMEL_CONFIG, "two tokens have the name %s",
@@ -157,7 +158,7 @@ static semel_status store_token(struct semel_tokens *tokens, const struct words 
 				     .role = role };
 
 	if (!token.text)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a token");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a token");
 	name_token(&token, named ? words->at[1] : NULL, named ? words->lengths[1] : 0);
 	semel_status status = check_unique(tokens, &token, error);
 	if (status != SEMEL_OK)
@@ -192,8 +193,8 @@ static semel_status add_token(struct semel_tokens *tokens, const char *line, siz
 	if (words.lengths[words.count - 1] < SEMEL_TOKEN_MIN)
 		return semel_error_set(
 			error, SEMEL_CONFIG,
-			"a token has fewer than %d characters (make one: openssl rand "
-			"-hex 32)",
+			"a token has fewer than %d characters (run: openssl rand -hex "
+			"32)",
 			SEMEL_TOKEN_MIN);
 	if (tokens->count == SEMEL_TOKENS_MAX)
 		return semel_error_set(error, SEMEL_CONFIG, "more than %d tokens in the token file",
@@ -219,9 +220,8 @@ semel_status semel_tokens_parse(const char *text, struct semel_tokens *tokens_ou
 		text = line + whole + (line[whole] == '\n');
 	}
 	if (tokens_out->count == 0)
-		return semel_error_set(
-			error, SEMEL_CONFIG,
-			"the token file is empty (make a token: openssl rand -hex 32)");
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "the token file is empty (run: openssl rand -hex 32)");
 	return SEMEL_OK;
 }
 

@@ -79,14 +79,27 @@ static bool check_role(const struct semel_admin *admin, const struct semel_route
 	return false;
 }
 
+static void refuse_host(const struct semel_admin *admin, const char *host,
+			struct semel_http_response *response)
+{
+	char detail[320];
+
+	if (!host)
+		snprintf(detail, sizeof detail, "The request has no Host header.");
+	else
+		snprintf(detail, sizeof detail,
+			 "The Host header \"%.200s\" does not name this server%s.", host,
+			 admin->context.options.metrics_only ? "" : " (allow it with --host NAME)");
+	semel_response_problem(response, SEMEL_PROBLEM_HOST, detail);
+}
+
 static bool check(struct semel_http_request *http, struct semel_http_response *response, void *user)
 {
 	struct semel_admin *admin = user;
 	const char *host = semel_http_header(http, "Host");
 
 	if (!semel_host_is_ours(host, &admin->listen, admin->context.options.hosts)) {
-		semel_response_problem(response, SEMEL_PROBLEM_HOST,
-				       "The Host header does not name this server.");
+		refuse_host(admin, host, response);
 		return false;
 	}
 	const struct semel_route *route =
@@ -195,9 +208,9 @@ static void serve(const struct semel_http_request *http, struct semel_http_respo
 	if (token.role != SEMEL_ROLE_NONE)
 		snprintf(response->stream_owner, sizeof response->stream_owner, "%s", token.name);
 	request.arena = semel_arena_new(ARENA_BLOCK);
-	semel_status status =
-		request.arena ? run_route(&request, &error)
-			      : semel_error_set(&error, SEMEL_INTERNAL, "no memory for a request");
+	semel_status status = request.arena ? run_route(&request, &error)
+					    : semel_error_set(&error, SEMEL_INTERNAL,
+							      "out of memory for a request");
 	semel_admin_request_audit_end(&request, status);
 	if (status != SEMEL_OK)
 		semel_response_failure(
@@ -345,14 +358,15 @@ static semel_status copy_options(struct semel_admin *admin,
 					       HOSTS_MAX);
 		admin->hosts[i] = strdup(options->hosts[i]);
 		if (!admin->hosts[i])
-			return semel_error_set(error, SEMEL_INTERNAL, "no memory for host names");
+			return semel_error_set(error, SEMEL_INTERNAL,
+					       "out of memory for host names");
 	}
 	admin->context.env = semel_env_system();
 	admin->context.replays = semel_replays_new();
 	admin->context.dashboard = semel_dashboard_new(&admin->context);
 	if (!admin->store || !admin->broker || !admin->slot || !admin->context.replays ||
 	    !admin->context.dashboard || !admin->token_file != !options->token_file)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the admin server");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for the admin server");
 	semel_status status =
 		semel_redaction_new(options->redact, &admin->context.redaction, error);
 	if (status != SEMEL_OK)
@@ -367,7 +381,7 @@ semel_status semel_admin_start(const struct semel_admin_options *options,
 
 	*admin_out = NULL;
 	if (!admin)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the admin server");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for the admin server");
 	semel_status status = copy_options(admin, options, error);
 	if (status != SEMEL_OK)
 		goto stop;

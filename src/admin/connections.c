@@ -516,7 +516,7 @@ semel_status semel_connections_start(const struct semel_connections_options *opt
 
 	*connections_out = NULL;
 	if (!connections)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the admin server");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for the admin server");
 	connections->options = *options;
 	pthread_mutex_init(&connections->mutex, NULL);
 	semel_status status = semel_wake_new(&connections->wake, error);

@@ -218,7 +218,7 @@ semel_status semel_dashboard_reader_open(const struct semel_admin_options *optio
 
 	*reader_out = NULL;
 	if (!reader)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the dashboard");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for the dashboard");
 	struct semel_admin_context *context = &reader->context;
 	context->options = *options;
 	semel_admin_defaults(&context->options);
@@ -228,7 +228,7 @@ semel_status semel_dashboard_reader_open(const struct semel_admin_options *optio
 	semel_status status =
 		context->dashboard
 			? semel_health_monitor_start(context, &context->health, error)
-			: semel_error_set(error, SEMEL_INTERNAL, "no memory for the dashboard");
+			: semel_error_set(error, SEMEL_INTERNAL, "out of memory for the dashboard");
 	if (status != SEMEL_OK) {
 		semel_dashboard_reader_close(reader);
 		return status;

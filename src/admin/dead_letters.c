@@ -106,7 +106,7 @@ static void render(struct listing *listing, const semel_dead_letter *letter, boo
 						     with_payload, &listing->entry);
 	if (listing->status != SEMEL_OK || listing->entry.failed)
 		listing->status = semel_error_set(listing->error, SEMEL_INTERNAL,
-						  "no memory for a dead letter");
+						  "out of memory for a dead letter");
 }
 
 static void render_whole(const semel_dead_letter *letter, void *user)
@@ -319,7 +319,7 @@ semel_status semel_serve_dead_one(struct semel_admin_request *request, semel_err
 	semel_buffer_string(semel_admin_request_body(request), "\n");
 	if (status != SEMEL_OK || one.status == SEMEL_OK)
 		return status;
-	return semel_error_set(error, one.status, "no memory for a dead letter");
+	return semel_error_set(error, one.status, "out of memory for a dead letter");
 }
 
 static void write_done(struct semel_admin_request *request, const char *what)
@@ -394,7 +394,7 @@ static semel_status select_pending(struct semel_admin_request *request, struct s
 				       .ids = semel_arena_alloc(
 					       request->arena, LIMIT_MAX * sizeof *selected->ids) };
 	if (!selected->ids)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a list");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a list");
 	return semel_dead_letter_list_brief(request->store, &filter, select_entry, selected, error);
 }
 

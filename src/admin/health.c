@@ -133,7 +133,7 @@ semel_status semel_health_monitor_start(struct semel_admin_context *context,
 
 	*monitor_out = NULL;
 	if (!monitor)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the health check");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for the health check");
 	monitor->context = context;
 	monitor->started_at_ms = semel_steady_ms(context->env);
 	monitor->moved_at_ms = monitor->held_at_ms = monitor->started_at_ms;
@@ -226,8 +226,8 @@ static void explain_stall(struct semel_health_monitor *monitor,
 		snprintf(lost, sizeof lost, "; %d of %d lanes have no relay", (int)lanes->unheld,
 			 (int)lanes->count);
 	snprintf(reason, sizeof reason,
-		 "%llu event%s waiting, the oldest for %lld s%s%s (is a relay running, and does it "
-		 "reach the broker?)",
+		 "%llu event%s waiting, the oldest for %lld s%s%s (start a relay, or run: "
+		 "semel doctor)",
 		 (unsigned long long)monitor->last.waiting, monitor->last.waiting == 1 ? "" : "s",
 		 (long long)(age_ms / 1000), still, lost);
 	add_reason(reasons, "stalled", reason);
@@ -245,11 +245,12 @@ static void explain_slot(const struct semel_health_monitor *monitor,
 			 "(the relay drops it and creates a new one)",
 			 context->options.slot);
 	else if (slot->exists && slot->retained > context->options.slot_budget)
-		snprintf(reason, sizeof reason,
-			 "replication slot %.64s retains %llu MB of WAL, more than its "
-			 "budget of %llu MB (is a relay reading it?)",
-			 context->options.slot, (unsigned long long)(slot->retained >> 20),
-			 (unsigned long long)(context->options.slot_budget >> 20));
+		snprintf(
+			reason, sizeof reason,
+			"replication slot %.64s retains %llu MB of WAL, more than its "
+			"budget of %llu MB (start a relay with --source cdc, or run: semel doctor)",
+			context->options.slot, (unsigned long long)(slot->retained >> 20),
+			(unsigned long long)(context->options.slot_budget >> 20));
 	else
 		return;
 	add_reason(reasons, "slot", reason);

@@ -216,7 +216,7 @@ static void refuse_too_large(struct semel_http_response *response)
 	semel_response_problem(response, SEMEL_PROBLEM_TOO_LARGE, "A body can have at most 1 MiB.");
 }
 
-/* libmicrohttpd would truncate a text at a zero byte and act on the rest. The addresses of these
+/* libmicrohttpd would truncate a text at a NUL byte and act on the rest. The addresses of these
  * two mark such a request, in place of an exchange, from the request line to the first call of
  * handle(). */
 static char zero_in_path, zero_in_query;
@@ -247,10 +247,10 @@ static bool refuse_malformed(const struct semel_http *http,
 				       "Request line and headers can have at most 32 KiB.");
 	else if (context == &zero_in_path)
 		semel_response_problem(response, SEMEL_PROBLEM_NOT_FOUND,
-				       "A path must not contain a zero byte.");
+				       "A path must not contain a NUL byte.");
 	else if (context == &zero_in_query)
 		semel_response_problem(response, SEMEL_PROBLEM_MALFORMED,
-				       "A query must not contain a zero byte.");
+				       "A query must not contain a NUL byte.");
 	else if (is_ambiguous(http, request))
 		semel_response_problem(response, SEMEL_PROBLEM_MALFORMED,
 				       "The header Host, Content-Length or Transfer-Encoding is "
@@ -555,11 +555,13 @@ static semel_status start_daemon(struct semel_http *http, semel_error *error)
 		completed, http, MHD_OPTION_ARRAY, options->certificate ? tls : tls + 3,
 		MHD_OPTION_END);
 	if (!http->daemon)
-		return semel_error_set(error, SEMEL_CONFIG,
-				       options->certificate
-					       ? "cannot start the admin server (is the "
-						 "certificate PEM, and does the key belong to it?)"
-					       : "cannot start the admin server");
+		return semel_error_set(
+			error, SEMEL_CONFIG, "cannot start the admin server on %s port %u (%s)",
+			options->listen.address, http->port,
+			options->certificate ? "is the certificate PEM, and does the key "
+					       "belong to it?"
+					     : "the reason is logged with "
+					       "SEMEL_LOG_LEVEL=debug");
 	http->listener = -1; /* closed with the daemon */
 	return SEMEL_OK;
 }
@@ -621,7 +623,7 @@ semel_status semel_http_start(const struct semel_http_options *options,
 
 	*http_out = NULL;
 	if (!http)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the admin server");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for the admin server");
 	http->options = *options;
 	http->options.connections_max = bound_by_files(options->connections_max);
 	http->listener = -1;

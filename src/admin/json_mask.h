@@ -49,7 +49,7 @@ enum semel_hidden_kind { SEMEL_HIDDEN_TEXT, SEMEL_HIDDEN_NUMBER };
 typedef void (*semel_hidden_callback)(struct semel_text value, enum semel_hidden_kind kind,
 				      void *user);
 
-/* json must be valid (semel_json_is_valid); the result is appended to out. False: no memory;
+/* json must be valid (semel_json_is_valid); the result is appended to out. False: out of memory;
  * out must not be used. */
 bool semel_mask_apply(const struct semel_mask *mask, struct semel_text json,
 		      semel_hidden_callback callback, void *user, struct semel_buffer *out);

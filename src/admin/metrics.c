@@ -95,7 +95,7 @@ static semel_status set_leases(struct semel_admin_request *request, semel_error 
 		semel_arena_alloc(request->arena, (size_t)count * sizeof *leases);
 
 	if (!leases)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the leases");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for the leases");
 	semel_status status =
 		request->store->driver->outbox->lease_list(request->store, leases, error);
 	if (status != SEMEL_OK)

@@ -25,7 +25,7 @@
 
 struct semel_overlap;
 
-/* Reads the text, and does not keep it. NULL: no memory. */
+/* Reads the text, and does not keep it. NULL: out of memory. */
 struct semel_overlap *semel_overlap_new(struct semel_text text);
 /* overlap may be NULL. */
 void semel_overlap_free(struct semel_overlap *overlap);

@@ -55,7 +55,7 @@ static semel_status add_path(struct semel_redaction *redaction, const char *text
 			SEMEL_MASK_PATHS_MAX);
 	if (!read_path(text, &mask->paths[mask->count]))
 		return semel_error_set(error, SEMEL_CONFIG,
-				       "\"%.100s\" is not a path to hide (write for example "
+				       "\"%.100s\" is not a path to hide (for example: "
 				       "$.card.number)",
 				       text);
 	mask->count++;
@@ -70,7 +70,7 @@ semel_status semel_redaction_new(const char *const *paths, struct semel_redactio
 		return SEMEL_OK;
 	struct semel_redaction *redaction = calloc(1, sizeof *redaction);
 	if (!redaction)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the redaction");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for the redaction");
 	for (size_t i = 0; paths[i]; i++) {
 		semel_status status = add_path(redaction, paths[i], error);
 		if (status != SEMEL_OK) {
@@ -96,7 +96,7 @@ struct hiding {
 	struct semel_overlap *overlaps[TEXTS]; /* NULL: no such text */
 	struct semel_buffer payload, headers;
 	bool with_payload;
-	bool failed; /* no memory: nothing may be shown */
+	bool failed; /* out of memory: nothing may be shown */
 };
 
 static void add_text(struct hiding *hiding, size_t which, const char *text)

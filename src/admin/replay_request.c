@@ -26,7 +26,7 @@ static semel_status read_text(struct reading *reading, struct semel_text name,
 		return refuse(error, name, "a string");
 	struct semel_text text = semel_json_unquote(value, reading->arena);
 	if (semel_text_has_nul(text))
-		return refuse(error, name, "a string without zero bytes");
+		return refuse(error, name, "a string without NUL bytes");
 	*text_out = semel_text_to_string(text);
 	return *text_out ? SEMEL_OK : refuse(error, name, "a string");
 }
@@ -143,6 +143,6 @@ semel_status semel_replay_request_read(struct semel_text body, struct semel_aren
 	}
 	if (plan->reprocess && !plan->scope)
 		return semel_error_set(error, SEMEL_USAGE,
-				       "reprocess requires scope, whose claims are released");
+				       "reprocess requires scope, whose claims are deleted");
 	return SEMEL_OK;
 }

@@ -197,7 +197,7 @@ static semel_status prepare(struct run *run, struct semel_admin_context *context
 	run->replays = context->replays;
 	run->arena = semel_arena_new(ARENA_BLOCK);
 	if (!run->arena)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a replay");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a replay");
 	run->plan = (struct semel_replay_plan){ .env = context->env,
 						.inbox_retention_ms =
 							context->options.inbox_retention_ms,

@@ -263,7 +263,7 @@ semel_status semel_serve_audit(struct semel_admin_request *request, semel_error 
 	struct semel_audit_row *rows =
 		semel_arena_alloc(request->arena, (size_t)limit * sizeof *rows);
 	if (!rows)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the audit log");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for the audit log");
 	status = semel_admin_request_open_store(request, error);
 	if (status != SEMEL_OK)
 		return status;

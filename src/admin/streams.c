@@ -227,7 +227,7 @@ semel_status semel_streams_start(const struct semel_streams_options *options,
 
 	*streams_out = NULL;
 	if (!streams)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the admin server");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for the admin server");
 	streams->options = *options;
 	pthread_mutex_init(&streams->mutex, NULL);
 	semel_cond_init(&streams->changed);

@@ -80,7 +80,7 @@ static void close_all(int fds[STREAM_COUNT])
 
 /* If this process has no stdin, stdout or stderr, its pipes get those descriptor numbers, and the
  * child's dup2 would overwrite one with another. */
-static int above_the_standard_ones(int fd)
+static int fd_above_stdio(int fd)
 {
 	if (fd > STDERR_FILENO)
 		return fd;
@@ -96,8 +96,8 @@ static bool open_stream(struct streams *streams, enum stream stream)
 	int ends[2];
 	if (pipe2(ends, O_CLOEXEC) != 0)
 		return false;
-	int reading = above_the_standard_ones(ends[0]);
-	int writing = above_the_standard_ones(ends[1]);
+	int reading = fd_above_stdio(ends[0]);
+	int writing = fd_above_stdio(ends[1]);
 	streams->ours[stream] = stream == INPUT ? writing : reading;
 	streams->theirs[stream] = stream == INPUT ? reading : writing;
 	if (reading < 0 || writing < 0)
@@ -122,7 +122,7 @@ static bool open_input(struct streams *streams, const struct semel_text *input)
 	int fd = memfd_create("semel-input", MFD_CLOEXEC);
 	if (fd < 0)
 		return false;
-	streams->theirs[INPUT] = above_the_standard_ones(fd);
+	streams->theirs[INPUT] = fd_above_stdio(fd);
 	return streams->theirs[INPUT] >= 0 && write_all(streams->theirs[INPUT], *input) &&
 	       lseek(streams->theirs[INPUT], 0, SEEK_SET) == 0;
 }
@@ -292,7 +292,7 @@ semel_status semel_child_start(const struct semel_child_options *plan,
 {
 	struct semel_child *child = calloc(1, sizeof *child);
 	if (child == NULL)
-		return semel_error_set(error, SEMEL_OUTAGE, "cannot start \"%s\": no memory",
+		return semel_error_set(error, SEMEL_OUTAGE, "cannot start \"%s\": out of memory",
 				       plan->command);
 	semel_status status = spawn(plan, &child->streams, error);
 	if (status != SEMEL_OK) {

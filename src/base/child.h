@@ -63,7 +63,7 @@ enum semel_child_result semel_child_communicate(struct semel_child *child,
 /* The output of the last communication: the line without its line end, or everything. Valid until
  * the next call. */
 struct semel_text semel_child_output(const struct semel_child *child);
-/* The end of its stderr, without trailing white space, with blanks for zero bytes, cut to size;
+/* The end of its stderr, without trailing white space, with blanks for NUL bytes, cut to size;
  * empty when it wrote nothing. */
 void semel_child_stderr(const struct semel_child *child, char *text_out, size_t size);
 /* Drops what it has written to stderr so far. */

@@ -103,7 +103,7 @@ semel_status semel_fetch_run(const struct semel_fetch *fetch, long *code_out,
 		return status;
 	CURL *easy = curl->easy_init();
 	if (easy == NULL)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a request");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a request");
 	set_up(curl, easy, fetch, &body);
 	CURLcode code = curl->easy_perform(easy);
 	if (code == CURLE_OK)

@@ -28,7 +28,7 @@ struct semel_json_walk {
 struct semel_json_walk semel_json_walk(struct semel_text object);
 bool semel_json_next(struct semel_json_walk *walk, struct semel_text *name_out,
 		     struct semel_text *value_out);
-/* A raw string token, unescaped, in the arena. Data NULL: no memory. */
+/* A raw string token, unescaped, in the arena. Data NULL: out of memory. */
 struct semel_text semel_json_unquote(struct semel_text token, struct semel_arena *arena);
 
 /* A string of a jansson tree, in place and with its length: it may contain a NUL if the tree was

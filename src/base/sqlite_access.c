@@ -19,9 +19,9 @@
 #define OTHERS (S_IROTH | S_IWOTH)
 #define BITS   (S_IRWXU | S_IRWXG | S_IRWXO)
 
-static const char *const sides[] = { "-wal", "-shm", "-journal" };
+static const char *const companions[] = { "-wal", "-shm", "-journal" };
 
-#define SIDES (sizeof(sides) / sizeof(sides[0]))
+#define COMPANION_COUNT (sizeof(companions) / sizeof(companions[0]))
 
 semel_status semel_sqlite_mode_of(const struct semel_url *url, mode_t *mode_out, semel_error *error)
 {
@@ -75,29 +75,29 @@ static bool may_be_planted(const char *path, const struct stat *file, const stru
 }
 
 /* Returns why the file cannot be trusted; NULL: it can. */
-static const char *distrust_side(const char *path, const struct stat *side,
-				 const struct stat *database)
+static const char *untrusted_reason(const char *path, const struct stat *file,
+				    const struct stat *database)
 {
-	if (S_ISLNK(side->st_mode))
+	if (S_ISLNK(file->st_mode))
 		return "is a symbolic link";
-	if (!S_ISREG(side->st_mode))
+	if (!S_ISREG(file->st_mode))
 		return "is not a regular file";
-	if (may_be_planted(path, side, database))
+	if (may_be_planted(path, file, database))
 		return "belongs to another user, in a world-writable folder";
 	return NULL;
 }
 
-static semel_status check_sides(const char *what, const char *path, semel_error *error)
+static semel_status check_companion_files(const char *what, const char *path, semel_error *error)
 {
-	struct stat database, side;
+	struct stat database, file;
 	char name[PATH_MAX + 16];
 	if (lstat(path, &database) != 0)
 		return SEMEL_OK; /* it was deleted meanwhile: SQLite reports that */
-	for (size_t i = 0; i < SIDES; i++) {
-		snprintf(name, sizeof(name), "%s%s", path, sides[i]);
-		if (lstat(name, &side) != 0)
+	for (size_t i = 0; i < COMPANION_COUNT; i++) {
+		snprintf(name, sizeof(name), "%s%s", path, companions[i]);
+		if (lstat(name, &file) != 0)
 			continue;
-		const char *reason = distrust_side(name, &side, &database);
+		const char *reason = untrusted_reason(name, &file, &database);
 		if (reason != NULL)
 			return semel_error_set(error, SEMEL_OUTAGE,
 					       "cannot open the %s %s: %s %s (find out who created "
@@ -194,7 +194,7 @@ static semel_status check_path(const struct semel_sqlite_open *how, const char *
 				       "cannot open the %s %s: it was replaced meanwhile (try "
 				       "again)",
 				       how->what, how->path);
-	return check_sides(how->what, path, error);
+	return check_companion_files(how->what, path, error);
 }
 
 semel_status semel_sqlite_prepare_file(const struct semel_sqlite_open *how, char **path_out,
@@ -228,7 +228,7 @@ mode_t semel_sqlite_lock_mode(mode_t database_mode)
 static semel_status check_lock(const char *name, const struct stat *file,
 			       const struct stat *database, semel_error *error)
 {
-	const char *reason = distrust_side(name, file, database);
+	const char *reason = untrusted_reason(name, file, database);
 	if (reason == NULL && file->st_nlink != 1)
 		reason = "has more than one hard link";
 	if (reason == NULL)

@@ -6,7 +6,7 @@
  * - A symbolic link is followed at the path itself, unless another user created it in a
  *   world-writable folder; links beside the file are never followed.
  * - In a world-writable folder a file beside the database that belongs to another user may have
- *   been planted: SQLite would read a planted log, so the database is not opened.
+ *   been planted: SQLite would read a planted WAL, so the database is not opened.
  */
 #ifndef SEMEL_BASE_SQLITE_ACCESS_H
 #define SEMEL_BASE_SQLITE_ACCESS_H

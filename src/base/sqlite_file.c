@@ -3,7 +3,7 @@
  *
  * - Our connections never checkpoint automatically, nor when they are closed.
  * - A checkpoint runs only while our second connection holds the write lock, so no commit can reset
- *   the log meanwhile.
+ *   the WAL meanwhile.
  * - If the write lock is taken, the checkpoint is left to the next commit.
  */
 #include "base/sqlite_file.h"
@@ -22,7 +22,7 @@
 /* The state of the WAL hook; freed when the connection closes. */
 struct checkpoints {
 	int pages;     /* the threshold */
-	int attempted; /* length of the log at the last attempt, so that a reader who pins the log
+	int attempted; /* length of the WAL at the last attempt, so that a reader who pins the WAL
 			* does not cost an attempt per commit */
 };
 
@@ -106,7 +106,7 @@ semel_status semel_sqlite_error(sqlite3 *db, int code, const char *what, semel_e
 {
 	int primary = code & 0xff;
 	if (primary == SQLITE_NOMEM || db == NULL)
-		return semel_error_set(error, SEMEL_INTERNAL, "cannot %s: no memory", what);
+		return semel_error_set(error, SEMEL_INTERNAL, "cannot %s: out of memory", what);
 	if (code == SQLITE_BUSY_SNAPSHOT)
 		return error_snapshot(what, error);
 	if (primary == SQLITE_BUSY || primary == SQLITE_LOCKED)
@@ -175,7 +175,7 @@ static int checkpoint_when_long(void *user, sqlite3 *db, const char *schema, int
 	if (strcmp(schema, "main") != 0)
 		return SQLITE_OK;
 	if (pages < checkpoints->attempted)
-		checkpoints->attempted = 0; /* the log was reset */
+		checkpoints->attempted = 0; /* the WAL was reset */
 	if (pages < checkpoints->pages ||
 	    (checkpoints->attempted > 0 && pages - checkpoints->attempted < checkpoints->pages / 4))
 		return SQLITE_OK;
@@ -184,11 +184,11 @@ static int checkpoint_when_long(void *user, sqlite3 *db, const char *schema, int
 	return SQLITE_OK;
 }
 
-static semel_status watch_log(sqlite3 *db, int pages, semel_error *error)
+static semel_status watch_wal(sqlite3 *db, int pages, semel_error *error)
 {
 	struct checkpoints *checkpoints = calloc(1, sizeof(*checkpoints));
 	if (checkpoints == NULL)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory");
 	checkpoints->pages = pages > 0 ? pages : INT_MAX;
 	sqlite3_wal_hook(db, checkpoint_when_long, checkpoints);
 	return SEMEL_OK;
@@ -234,7 +234,7 @@ static semel_status configure(sqlite3 *db, const struct semel_sqlite_open *how, 
 	int64_t timeout_ms = how->busy_timeout_ms > INT_MAX ? INT_MAX : how->busy_timeout_ms;
 	sqlite3_busy_timeout(db, (int)timeout_ms);
 	sqlite3_db_config(db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
-	semel_status status = watch_log(db, how->checkpoint_pages, error);
+	semel_status status = watch_wal(db, how->checkpoint_pages, error);
 	if (status != SEMEL_OK)
 		return status;
 	if (how->create && empty) {

@@ -3,9 +3,9 @@
  * statements, and the one rule for checkpoints.
  *
  * SQLite before 3.51.3 can corrupt a file in WAL mode when a checkpoint runs while the commit of
- * another connection resets the log. So our connections never checkpoint on their own (neither
- * automatically nor on close); semel_sqlite_checkpoint runs while a second connection holds the
- * write lock, so no commit can come in between.
+ * another connection resets the WAL. So our connections never checkpoint on their own (neither
+ * automatically nor on close); our checkpoint runs while a second connection holds the write lock,
+ * so no commit can come in between.
  */
 #ifndef SEMEL_BASE_SQLITE_FILE_H
 #define SEMEL_BASE_SQLITE_FILE_H
@@ -25,7 +25,7 @@ struct semel_sqlite_open {
 	const char *what;        /* for messages: "store", "broker" */
 	bool create;             /* create the file, in WAL mode, when it is missing */
 	mode_t mode;             /* of a file that is created; 0: only for its owner */
-	int checkpoint_pages;    /* checkpoint when the log has this many pages after a commit */
+	int checkpoint_pages;    /* checkpoint when the WAL has this many pages after a commit */
 	int64_t busy_timeout_ms; /* how long to wait for another connection's lock */
 };
 
@@ -48,7 +48,8 @@ semel_status semel_sqlite_exec(sqlite3 *db, const char *sql, semel_error *error)
 semel_status semel_sqlite_int(sqlite3 *db, const char *sql, int64_t fallback, int64_t *value_out,
 			      semel_error *error);
 
-/* Called by the wal hook after commits; does nothing while another connection writes. */
+/* Checkpoints now, under the write lock; does nothing while another connection writes. For tests:
+ * the WAL hook does the same after commits. */
 void semel_sqlite_checkpoint(sqlite3 *db);
 
 /* A column as text in the arena; data NULL for SQL NULL. Blobs keep their bytes. */

@@ -127,7 +127,7 @@ static inline const semel_byte *semel_text_find(struct semel_text text, struct s
 /* NULL, empty, or nothing but white space. */
 bool semel_text_is_blank(struct semel_text text);
 bool semel_string_is_blank(const char *string);
-/* Strict UTF-8 (no surrogates, no overlong forms); zero bytes are allowed. */
+/* Strict UTF-8 (no surrogates, no overlong forms); NUL bytes are allowed. */
 bool semel_text_is_utf8(struct semel_text text);
 /* The length of the UTF-8 character at the start of left bytes; 0 if they do not start with one. */
 size_t semel_utf8_length(const unsigned char *at, size_t left);

@@ -31,9 +31,9 @@ static semel_status refuse_ambiguous(const char *scheme, semel_error *error)
 {
 	return semel_error_set(
 		error, SEMEL_CONFIG,
-		"the %.20s: URL cannot be read: in a user's name or password write "
-		"%%40 for @, %%3A for :, %%2F for /, %%3F for ? and %%23 for #; hosts "
-		"have letters, digits, . and -, a port has digits",
+		"invalid %.20s: URL (in a user's name or password write %%40 for @, %%3A for "
+		":, %%2F for /, %%3F for ? and %%23 for #; hosts have letters, digits, . and "
+		"-, a port has digits)",
 		scheme);
 }
 
@@ -52,16 +52,16 @@ static semel_status split_params(char *query, struct semel_url *url, semel_error
 		if (url->param_count == SEMEL_URL_PARAMS_MAX)
 			return semel_error_set(
 				error, SEMEL_CONFIG,
-				"the %s: URL has more than %d parameters: remove some", url->scheme,
-				SEMEL_URL_PARAMS_MAX);
+				"the %s: URL has more than %d parameters (remove some)",
+				url->scheme, SEMEL_URL_PARAMS_MAX);
 		char *equals = strchr(param, '=');
 		if ((!equals || equals == param) && is_ambiguous(url))
 			return refuse_ambiguous(url->scheme, error);
 		if (!equals || equals == param)
 			return semel_error_set(error, SEMEL_CONFIG,
 					       "the %s: URL has no value for its parameter number "
-					       "%zu: write ?name=value&name=value, and %%26 for an "
-					       "& in a value",
+					       "%zu (write ?name=value&name=value, and %%26 for an "
+					       "& in a value)",
 					       url->scheme, url->param_count + 1);
 		*equals = '\0';
 		if (semel_url_param(url, param))
@@ -84,15 +84,15 @@ semel_status semel_url_parse(const char *text, struct semel_url *url_out, semel_
 		if (text)
 			semel_url_redact(text, shown, sizeof shown);
 		return semel_error_set(error, SEMEL_CONFIG,
-				       "\"%s\" is not a URL: write scheme:path, such as "
-				       "sqlite:semel.db or local:semel-broker.db",
+				       "\"%s\" is not a URL (write scheme:path, such as "
+				       "sqlite:semel.db or local:semel-broker.db)",
 				       shown);
 	}
 
 	url_out->text = strdup(text);
 	url_out->scheme = strdup(text);
 	if (!url_out->text || !url_out->scheme)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory");
 
 	url_out->path = url_out->scheme + (colon - text);
 	*url_out->path++ = '\0';
@@ -129,8 +129,8 @@ semel_status semel_url_param_int(const struct semel_url *url, const char *name,
 		return refuse_ambiguous(url->scheme, error);
 	if (!good)
 		return semel_error_set(error, SEMEL_CONFIG,
-				       "%s=%.60s in the %s: URL: give a whole number from %lld to "
-				       "%lld",
+				       "%s=%.60s in the %s: URL must be a whole number from %lld "
+				       "to %lld",
 				       name, value, url->scheme, (long long)range.min,
 				       (long long)range.max);
 	*value_out = number;
@@ -152,9 +152,10 @@ static semel_status refuse_param(const char *scheme, const char *name, const cha
 {
 	const char *nearest = semel_text_nearest(name, known, count);
 	if (nearest)
-		return semel_error_set(error, SEMEL_CONFIG,
-				       "%s: URLs have no parameter \"%.60s\": did you mean \"%s\"?",
-				       scheme, name, nearest);
+		return semel_error_set(
+			error, SEMEL_CONFIG,
+			"%s: URLs have no parameter \"%.60s\" (did you mean \"%s\"?)", scheme, name,
+			nearest);
 	char all[KNOWN_SIZE] = "";
 	size_t length = 0;
 	for (size_t i = 0; i < count && length < sizeof(all); i++)

@@ -46,7 +46,7 @@ semel_status semel_wake_new(struct semel_wake **wake_out, semel_error *error)
 	*wake_out = NULL;
 	struct semel_wake *wake = calloc(1, sizeof(*wake));
 	if (!wake)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory");
 	int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (event_fd < 0) {
 		free(wake);
@@ -166,7 +166,7 @@ static bool drain_files(struct semel_wake *wake)
 	return found;
 }
 
-static bool something_happened(struct semel_wake *wake)
+static bool has_event(struct semel_wake *wake)
 {
 	bool happened = false;
 	for (nfds_t i = 0; i < wake->polled_count; i++)
@@ -199,7 +199,7 @@ bool semel_wake_sleep(struct semel_wake *wake, int64_t wait_ms)
 				 left < INT_MAX ? (int)left : INT_MAX);
 		if (ready < 0)
 			return true; /* a signal */
-		if (ready > 0 && something_happened(wake))
+		if (ready > 0 && has_event(wake))
 			return true;
 		now = semel_steady_ms(env);
 		if (now >= until)

@@ -163,7 +163,7 @@ semel_status semel_worker_pool_start(const struct semel_worker_pool_options *opt
 	*pool_out = NULL;
 	if (!pool)
 		return semel_error_set(error, SEMEL_OUTAGE,
-				       "no memory or file descriptors for %u worker threads",
+				       "out of memory or file descriptors for %u worker threads",
 				       (unsigned)threads);
 	for (uint32_t i = 0; i < threads; i++) {
 		semel_status status = start_worker(pool, error);

@@ -250,11 +250,12 @@ semel_status semel_acknowledge(struct semel_consumer *consumer, struct semel_ite
 				     consumer->arena, item_count * sizeof *acks.deliveries + 1) };
 
 	if (!acks.deliveries)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the acks");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for the acks");
 	semel_status status = send_all(consumer, items, item_count, &acks, error);
 	if (status != SEMEL_OK) {
 		semel_consumer_counters_unacked(consumer);
-		semel_log(SEMEL_LOG_WARN, "committed but not acknowledged",
+		semel_log(SEMEL_LOG_WARN,
+			  "cannot acknowledge committed deliveries, they will be redelivered",
 			  &(struct semel_log_fields){
 				  .consumer = semel_text_shown(consumer->config.scope),
 				  .error = error->text });
@@ -271,7 +272,7 @@ semel_status semel_acknowledge_all(struct semel_consumer *consumer, struct semel
 	struct semel_item **list = semel_arena_alloc(consumer->arena, count * sizeof(*list));
 
 	if (!list)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a batch");
 	for (uint32_t i = 0; i < count; i++)
 		list[i] = &items[i];
 	return semel_acknowledge(consumer, list, count, error);

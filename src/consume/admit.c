@@ -137,11 +137,11 @@ semel_status semel_order_check_mode(struct semel_consumer *consumer, semel_error
 		return status;
 	return semel_error_set(
 		error, SEMEL_CONFIG,
-		"scope %s still has holds on %s from its earlier order (consume with --order %s "
-		"until a drain ends, replay or discard what semel dlq "
-		"list --scope %s shows, then change the order)",
-		scope, total ? "single aggregates" : "a whole topic", total ? "aggregate" : "total",
-		scope);
+		"scope %s has holds on %s from its earlier order (run semel consume --scope %s "
+		"--order %s --drain, and replay or discard its dead letters: semel dlq list "
+		"--scope %s)",
+		scope, total ? "single aggregates" : "a whole topic", scope,
+		total ? "aggregate" : "total", scope);
 }
 
 /* ---- states in the store --------------------------------------------------------------------- */
@@ -158,7 +158,7 @@ static semel_status read_states(struct semel_consumer *consumer, const struct se
 	batch->queries = queries;
 	batch->count = count;
 	if (!queries || !batch->results)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a batch");
 	for (uint32_t i = 0; i < count; i++)
 		queries[i] = (struct semel_state_query){ .event_id = items[i].delivery->event.id,
 							 .key = items[i].key };

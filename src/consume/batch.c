@@ -124,7 +124,7 @@ roll_back:
 
 /* ---- a savepoint for each -------------------------------------------------------------------- */
 
-static bool waits_for_sibling(const struct semel_item *items, uint32_t at)
+static bool waits_for_same_key(const struct semel_item *items, uint32_t at)
 {
 	for (uint32_t i = 0; i < at; i++)
 		if (items[i].state == SEMEL_ITEM_UNDECIDED &&
@@ -159,7 +159,7 @@ static semel_status may_run(struct semel_consumer *consumer, struct semel_item *
 	bool behind = false;
 
 	*may_out = false;
-	if (items[at].state != SEMEL_ITEM_UNDECIDED || waits_for_sibling(items, at))
+	if (items[at].state != SEMEL_ITEM_UNDECIDED || waits_for_same_key(items, at))
 		return SEMEL_OK;
 	semel_status status = is_behind(consumer, items, at, &behind, error);
 	if (behind)
@@ -326,7 +326,7 @@ static semel_status run_pass(struct semel_consumer *consumer, struct semel_item 
 {
 	struct semel_item *before = semel_arena_alloc(consumer->arena, count * sizeof *before);
 	if (!before)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a batch");
 	memcpy(before, items, count * sizeof *before);
 	semel_status status = run_transaction(consumer, items, count, error);
 	*alone_out = semel_batch_is_verdict(status);

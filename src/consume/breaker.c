@@ -14,7 +14,7 @@ static void move(struct semel_breaker *breaker, enum semel_breaker_state state, 
 {
 	static const char *const messages[] = {
 		[SEMEL_BREAKER_CLOSED] = "breaker closed, fetching again",
-		[SEMEL_BREAKER_HALF_OPEN] = "breaker half open, trying one delivery",
+		[SEMEL_BREAKER_HALF_OPEN] = "breaker half-open, trying one delivery",
 		[SEMEL_BREAKER_OPEN] = "breaker open, fetching paused",
 	};
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A circuit breaker per subscription. Pure: time and chance are parameters.
+/* A circuit breaker per subscription. Deterministic: time and randomness are parameters; it logs
+ * each transition.
  *
  * - Closed: deliveries are fetched freely. An outage opens it at once; so do many failures without
  *   a success between them, which suggest that a dependency is down.
  * - Open: nothing is fetched until the pause is over; the pause doubles while runs keep failing.
- * - Half open: one delivery is let through as a probe; its success closes the breaker.
+ * - Half-open: one delivery is let through as a probe; its success closes the breaker.
  */
 #ifndef SEMEL_CONSUME_BREAKER_H
 #define SEMEL_CONSUME_BREAKER_H

@@ -62,7 +62,7 @@ bool semel_calls_has_timed_out(const struct semel_calls *calls, const struct sem
 /* ---- settling -------------------------------------------------------------------------------- */
 
 /* A call without an answer is in doubt if only one run is allowed. */
-static void note_doubt(const struct semel_consumer *consumer, struct semel_task *task)
+static void set_in_doubt(const struct semel_consumer *consumer, struct semel_task *task)
 {
 	const struct semel_outcome *outcome = &task->call.outcome;
 
@@ -123,7 +123,7 @@ static semel_status settle_failure(struct semel_consumer *consumer, struct semel
 
 	task->item.status = outcome->status;
 	task->item.reason = outcome->reason;
-	note_doubt(consumer, task);
+	set_in_doubt(consumer, task);
 	return semel_calls_settle_failed(consumer, task, outcome->retry_after_ms, error);
 }
 

@@ -53,7 +53,7 @@ semel_status semel_claims_new(struct semel_consumer *consumer, struct semel_item
 
 	*results_out = NULL;
 	if (!claims || !results)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the claims");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for the claims");
 	uint32_t undecided = collect_undecided(consumer, items, count, claims);
 	if (undecided == 0)
 		return SEMEL_OK;

@@ -56,24 +56,25 @@ static semel_status check_options(const semel_consumer_options *options, semel_e
 {
 	if (semel_string_is_blank(options->scope))
 		return semel_error_set(error, SEMEL_INVALID,
-				       "the scope is blank; name the subscription, e.g. billing");
+				       "scope is blank (for example: billing)");
 	if (strcmp(options->scope, "relay") == 0)
 		return semel_error_set(error, SEMEL_INVALID,
 				       "the scope \"relay\" is reserved; choose another");
 	if (!options->topics || !options->topics[0])
 		return semel_error_set(error, SEMEL_INVALID,
-				       "no topic is named; name one, e.g. order.events");
+				       "no topic given (for example: order.events)");
 	for (size_t i = 0; options->topics[i]; i++)
 		if (semel_string_is_blank(options->topics[i]))
-			return semel_error_set(error, SEMEL_INVALID, "a topic is blank");
+			return semel_error_set(error, SEMEL_INVALID,
+					       "topic is blank (for example: order.events)");
 	if (options->order == SEMEL_ORDER_STRICT && options->guarantee == SEMEL_AT_LEAST_ONCE)
 		return semel_error_set(error, SEMEL_CONFIG,
-				       "strict order needs a record of processed events, and "
-				       "at-least-once keeps none; choose effectively-once");
+				       "order strict requires claims, which at-least-once does not "
+				       "record (use effectively-once)");
 	if (options->order == SEMEL_ORDER_TOTAL && options->poison == SEMEL_POISON_PARK_KEY)
 		return semel_error_set(error, SEMEL_CONFIG,
-				       "total order cannot park a key aside; choose the poison "
-				       "policy block (stop at the failed event) or skip");
+				       "order total does not support the poison policy park-key "
+				       "(use block or skip)");
 	return SEMEL_OK;
 }
 
@@ -84,7 +85,7 @@ static void free_list(char **list)
 	free(list);
 }
 
-/* NULL-terminated; NULL: no memory. */
+/* NULL-terminated; NULL: out of memory. */
 static char **copy_list(const char *const *list, size_t length)
 {
 	char **copy = calloc(length + 1, sizeof *copy);
@@ -108,7 +109,7 @@ static size_t list_length(const char *const *list)
 	return length;
 }
 
-/* NULL stays NULL. False: no memory. */
+/* NULL stays NULL. False: out of memory. */
 static bool copy_string(const char *from, char **to)
 {
 	*to = from ? strdup(from) : NULL;
@@ -125,7 +126,7 @@ static bool copy_text(const char *from, struct semel_text *to)
 	return copied;
 }
 
-/* False: no memory; what was copied is freed by free_config. */
+/* False: out of memory; what was copied is freed by free_config. */
 static bool copy_config(struct semel_consumer_config *config, const semel_consumer_options *options)
 {
 	config->options = *options;
@@ -211,7 +212,7 @@ semel_status semel_consumer_use_sql(semel_consumer *consumer, const char *const 
 	handler->statements = copy_list(statements, count);
 	handler->statement_count = count;
 	if (!handler->statements)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the statements");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for the statements");
 	return consumer->store->driver->inbox->effect_prepare(consumer->store, statements, count,
 							      error);
 }
@@ -237,7 +238,7 @@ semel_status semel_consumer_pass_env(semel_consumer *consumer, const char *const
 	handler->passed = copy_list(names, count);
 	semel_upcasters_pass_env(handler->upcasters, (const char *const *)handler->passed);
 	return handler->passed ? SEMEL_OK
-			       : semel_error_set(error, SEMEL_INTERNAL, "no memory for a list");
+			       : semel_error_set(error, SEMEL_INTERNAL, "out of memory for a list");
 }
 
 struct semel_upcasters *semel_consumer_upcasters(semel_consumer *consumer)
@@ -374,7 +375,7 @@ static struct semel_retry_policy retry_policy(const semel_consumer_options *opti
 	};
 }
 
-/* False: no memory. */
+/* False: out of memory. */
 static bool make_parts(struct semel_consumer *consumer, const semel_consumer_options *options)
 {
 	if (!copy_config(&consumer->config, options))
@@ -430,10 +431,10 @@ semel_status semel_consumer_open_in(const struct semel_env *env,
 		return status;
 	struct semel_consumer *consumer = calloc(1, sizeof *consumer);
 	if (!consumer)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a consumer");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a consumer");
 	consumer->env = env;
 	if (!make_parts(consumer, options)) {
-		status = semel_error_set(error, SEMEL_INTERNAL, "no memory for a consumer");
+		status = semel_error_set(error, SEMEL_INTERNAL, "out of memory for a consumer");
 		goto close_consumer;
 	}
 	status = start(consumer, error);

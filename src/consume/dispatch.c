@@ -47,7 +47,7 @@ static semel_status start(struct semel_consumer *consumer, struct semel_dispatch
 	dispatch->fetched = semel_arena_new(ARENA_BLOCK);
 	if (!dispatch->fetched ||
 	    !semel_task_table_init(&dispatch->table, capacity > TASKS_MIN ? capacity : TASKS_MIN))
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for deliveries");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for deliveries");
 	semel_status status = semel_workers_start(handler->outside, &options, concurrency,
 						  &dispatch->calls.pool, error);
 	if (status != SEMEL_OK)
@@ -61,7 +61,7 @@ semel_status semel_dispatch_open(struct semel_consumer *consumer, semel_error *e
 {
 	consumer->dispatch = calloc(1, sizeof *consumer->dispatch);
 	if (!consumer->dispatch)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the handlers");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for the handlers");
 	semel_status status = start(consumer, consumer->dispatch, error);
 	if (status != SEMEL_OK)
 		semel_dispatch_close(consumer);
@@ -346,7 +346,8 @@ static semel_status fetch_deliveries(struct semel_consumer *consumer, semel_erro
 		if (!reattach(&dispatch->table, &deliveries[i]) &&
 		    !semel_task_table_add(&dispatch->table, consumer, &deliveries[i],
 					  (struct semel_text){ 0 }))
-			return semel_error_set(error, SEMEL_INTERNAL, "no memory for a delivery");
+			return semel_error_set(error, SEMEL_INTERNAL,
+					       "out of memory for a delivery");
 	return SEMEL_OK;
 }
 
@@ -371,7 +372,8 @@ static semel_status read_followers(struct semel_consumer *consumer, semel_error 
 	for (uint32_t i = 0; i < count; i++)
 		if (!semel_task_table_has_key(table, &items[i]) &&
 		    !semel_task_table_add(table, consumer, items[i].delivery, items[i].entry_id))
-			return semel_error_set(error, SEMEL_INTERNAL, "no memory for a follower");
+			return semel_error_set(error, SEMEL_INTERNAL,
+					       "out of memory for a follower");
 	return SEMEL_OK;
 }
 
@@ -569,7 +571,7 @@ static semel_status acknowledge(struct semel_consumer *consumer, const struct se
 	semel_status status = SEMEL_INTERNAL;
 
 	if (!items) {
-		status = semel_error_set(error, SEMEL_INTERNAL, "no memory for the acks");
+		status = semel_error_set(error, SEMEL_INTERNAL, "out of memory for the acks");
 	} else {
 		for (uint32_t i = 0; i < list->count; i++)
 			items[i] = &list->tasks[i]->item;
@@ -624,7 +626,7 @@ static void collect_ended(struct semel_consumer *consumer, struct semel_task_lis
 			ended->tasks[ended->count++] = task;
 }
 
-/* tasks NULL: no memory. */
+/* tasks NULL: out of memory. */
 static struct semel_task_list make_list(struct semel_consumer *consumer)
 {
 	size_t size = consumer->dispatch->table.capacity * sizeof(struct semel_task *);
@@ -639,7 +641,7 @@ semel_status semel_dispatch_step(struct semel_consumer *consumer, bool *busy_out
 
 	*busy_out = false;
 	if (!step.ended.tasks || !step.starting.tasks)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a step");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a step");
 	semel_status status = fetch(consumer, &step, error);
 	if (status != SEMEL_OK)
 		return status;

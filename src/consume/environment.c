@@ -168,14 +168,13 @@ static semel_status add_variable(struct description *description, enum variable 
 	if (value.data == NULL)
 		return SEMEL_OK;
 	if (memchr(value.data, '\0', value.length) != NULL)
-		return semel_error_set(
-			description->error, SEMEL_HANDLER_REJECT,
-			"%s cannot be passed to a program: the value has a zero byte",
-			names[variable]);
+		return semel_error_set(description->error, SEMEL_HANDLER_REJECT,
+				       "%s cannot be passed to a program: the value has a NUL byte",
+				       names[variable]);
 	char *entry = semel_arena_printf(description->environment->event, "%s=%s", names[variable],
 					 semel_text_string(value));
 	if (entry == NULL)
-		return semel_error_set(description->error, SEMEL_OUTAGE, "no memory");
+		return semel_error_set(description->error, SEMEL_OUTAGE, "out of memory");
 	description->environment->list[description->count++] = entry;
 	return SEMEL_OK;
 }

@@ -14,10 +14,10 @@ struct semel_environment;
 
 /* A copy of this process's environment, taken now, without the variables that are meant for Semel
  * alone (SEMEL_STORE, PGPASSWORD, NOTIFY_SOCKET and others), except those named in passed, a
- * NULL-terminated list. Both arguments may be NULL. NULL: no memory. */
+ * NULL-terminated list. Both arguments may be NULL. NULL: out of memory. */
 struct semel_environment *semel_environment_new(const char *scope, const char *const *passed);
 /* Describes this event instead of the last one. attempt 0: left out. HANDLER_REJECT, naming the
- * value: a value has a zero byte; truncated there, it would describe another event. */
+ * value: a value has a NUL byte; truncated there, it would describe another event. */
 semel_status semel_environment_describe(struct semel_environment *environment,
 					const struct semel_event *event, uint32_t attempt,
 					semel_error *error);

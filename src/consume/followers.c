@@ -107,7 +107,7 @@ static semel_status read_follower(struct semel_consumer *consumer, const struct 
 	struct semel_delivery *delivery = delivery_of(&entry, hold->attempts, arena);
 	struct semel_item *item = delivery ? semel_items_new(consumer, delivery, 1, arena) : NULL;
 	if (!item)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a follower");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a follower");
 	item->entry_id = entry.entry_id;
 	items[(*count)++] = *item;
 	return SEMEL_OK;
@@ -126,7 +126,7 @@ semel_status semel_followers_read(struct semel_consumer *consumer, uint32_t max,
 	*count_out = 0;
 	*items_out = semel_arena_alloc(arena, max * sizeof **items_out);
 	if (!found || !*items_out)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the followers");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for the followers");
 	semel_status status = semel_order_check_mode(consumer, error);
 	if (status != SEMEL_OK)
 		return status;
@@ -197,7 +197,7 @@ static semel_status run_rounds(struct semel_consumer *consumer, struct rounds *r
 {
 	rounds->all = semel_arena_alloc(consumer->arena, rounds->max * sizeof *rounds->all);
 	if (!rounds->all)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the followers");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for the followers");
 	while (rounds->count > 0) {
 		semel_status status = run_round(consumer, rounds, error);
 		if (status != SEMEL_OK)

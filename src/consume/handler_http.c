@@ -67,7 +67,7 @@ static semel_status check_url(struct http_handler *handler, semel_error *error)
 	CURLU *url = curl->url();
 	semel_status status = SEMEL_OK;
 	if (url == NULL)
-		return semel_error_set(error, SEMEL_OUTAGE, "no memory for a handler");
+		return semel_error_set(error, SEMEL_OUTAGE, "out of memory for a handler");
 	CURLUcode code = curl->url_set(url, CURLUPART_URL, handler->url, CURLU_NON_SUPPORT_SCHEME);
 	if (code != CURLUE_OK)
 		status = semel_error_set(error, SEMEL_CONFIG,
@@ -109,7 +109,7 @@ static semel_status prepare(struct http_handler *handler,
 	handler->multi = handler->curl->multi_init();
 	if (handler->url == NULL || handler->arena == NULL || handler->easy == NULL ||
 	    handler->multi == NULL)
-		return semel_error_set(error, SEMEL_OUTAGE, "no memory for a handler");
+		return semel_error_set(error, SEMEL_OUTAGE, "out of memory for a handler");
 	return check_url(handler, error);
 }
 
@@ -118,7 +118,7 @@ static semel_status http_open(const struct semel_outside_options *options,
 {
 	struct http_handler *handler = calloc(1, sizeof *handler);
 	if (handler == NULL)
-		return semel_error_set(error, SEMEL_OUTAGE, "no memory for a handler");
+		return semel_error_set(error, SEMEL_OUTAGE, "out of memory for a handler");
 	handler->outside.kind = &semel_outside_http;
 	atomic_init(&handler->interrupted, false);
 	semel_status status = prepare(handler, options, error);
@@ -216,7 +216,7 @@ struct writing {
 
 static semel_status no_memory(struct writing *writing)
 {
-	return semel_error_set(writing->error, SEMEL_OUTAGE, "no memory for a request");
+	return semel_error_set(writing->error, SEMEL_OUTAGE, "out of memory for a request");
 }
 
 static semel_status add_line(struct writing *writing, const char *line)
@@ -469,7 +469,7 @@ static void drop_half_character(struct answer *answer)
 		answer->shown--;
 }
 
-/* The reason is a C string for display: no zero bytes, no half characters at its end. */
+/* The reason is a C string for display: no NUL bytes, no half characters at its end. */
 static const char *clean_body(struct answer *answer)
 {
 	for (size_t i = 0; i < answer->shown; i++)
@@ -551,7 +551,7 @@ static semel_status prepare_request(struct http_handler *handler, const struct h
 	if (status != SEMEL_OK)
 		return status;
 	if (!set_options(handler, heading->event, *headers_out, answer))
-		return semel_error_set(error, SEMEL_OUTAGE, "no memory for a request");
+		return semel_error_set(error, SEMEL_OUTAGE, "out of memory for a request");
 	return SEMEL_OK;
 }
 

@@ -52,7 +52,7 @@ semel_status semel_context_publish(semel_context *context, const semel_event_inp
 								  semel_text_of(input->headers),
 								  context->consumer->arena);
 	if (!headers.data)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the headers");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for the headers");
 	follow_up.headers = semel_text_string(headers);
 	return semel_outbox_publish(semel_context_tx(context), &follow_up, id_out, error);
 }

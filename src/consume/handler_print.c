@@ -28,7 +28,7 @@ static semel_status print_open(const struct semel_outside_options *options,
 {
 	struct print_handler *handler = calloc(1, sizeof *handler);
 	if (handler == NULL)
-		return semel_error_set(error, SEMEL_OUTAGE, "no memory for a handler");
+		return semel_error_set(error, SEMEL_OUTAGE, "out of memory for a handler");
 	handler->outside.kind = &semel_outside_print;
 	handler->timeout_ms = options->timeout_ms;
 	*outside_out = &handler->outside;

@@ -65,7 +65,7 @@ static semel_status init_program(struct program *program, const struct semel_out
 	if (program->command != NULL && program->interrupt_fd >= 0 && program->environment != NULL)
 		return SEMEL_OK;
 	clear_program(program);
-	return semel_error_set(error, SEMEL_OUTAGE, "no memory or no descriptors for a handler");
+	return semel_error_set(error, SEMEL_OUTAGE, "out of memory or descriptors for a handler");
 }
 
 /* Any thread. */
@@ -118,7 +118,7 @@ static void give_up(const struct program *program, struct semel_child *child,
 	default:
 		outcome_out->status = SEMEL_OUTAGE;
 		snprintf(outcome_out->reason, sizeof outcome_out->reason,
-			 "no memory for the program's answer");
+			 "out of memory for the program's answer");
 		break;
 	}
 	add_stderr(child, outcome_out);
@@ -153,7 +153,7 @@ static semel_status exec_open(const struct semel_outside_options *options,
 {
 	struct program *program = malloc(sizeof *program);
 	if (program == NULL)
-		return semel_error_set(error, SEMEL_OUTAGE, "no memory for a handler");
+		return semel_error_set(error, SEMEL_OUTAGE, "out of memory for a handler");
 	semel_status status = init_program(program, &semel_outside_exec, options, error);
 	if (status != SEMEL_OK) {
 		free(program);
@@ -263,7 +263,7 @@ static semel_status pipe_open(const struct semel_outside_options *options,
 {
 	struct pipe_handler *handler = calloc(1, sizeof *handler);
 	if (handler == NULL)
-		return semel_error_set(error, SEMEL_OUTAGE, "no memory for a handler");
+		return semel_error_set(error, SEMEL_OUTAGE, "out of memory for a handler");
 	semel_status status = init_program(&handler->program, &semel_outside_pipe, options, error);
 	if (status != SEMEL_OK) {
 		free(handler);
@@ -285,7 +285,7 @@ static bool write_envelope(struct semel_buffer *line, const struct semel_event *
 	return !line->failed;
 }
 
-static semel_status be_running(struct pipe_handler *handler, semel_error *error)
+static semel_status ensure_running(struct pipe_handler *handler, semel_error *error)
 {
 	if (handler->child != NULL && semel_child_has_exited(handler->child)) {
 		semel_child_end(handler->child, 0);
@@ -387,11 +387,11 @@ static void pipe_run(struct semel_outside *outside, const struct semel_event *ev
 	*outcome_out = (struct semel_outcome){ 0 };
 	if (!write_envelope(&handler->envelope, event, attempt)) {
 		semel_buffer_free(&handler->envelope);
-		semel_error_set(&error, SEMEL_OUTAGE, "no memory for the event's envelope");
+		semel_error_set(&error, SEMEL_OUTAGE, "out of memory for the event's envelope");
 		note_not_started(SEMEL_OUTAGE, &error, outcome_out);
 		return;
 	}
-	semel_status status = be_running(handler, &error);
+	semel_status status = ensure_running(handler, &error);
 	if (status != SEMEL_OK) {
 		note_not_started(status, &error, outcome_out);
 		return;

@@ -74,7 +74,7 @@ semel_status semel_intake_fetch(struct semel_consumer *consumer, uint32_t max,
 	*count_out = 0;
 	*deliveries_out = deliveries;
 	if (!deliveries)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for deliveries");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for deliveries");
 	int64_t began_us = semel_step_timer_begin();
 	semel_status status = consumer->broker->driver->fetch(consumer->broker, max, arena,
 							      deliveries, count_out, error);
@@ -99,5 +99,5 @@ semel_status semel_intake_fetch_batch(struct semel_consumer *consumer,
 		return status;
 	*items_out = semel_items_new(consumer, deliveries, *count_out, consumer->arena);
 	return *items_out ? SEMEL_OK
-			  : semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch");
+			  : semel_error_set(error, SEMEL_INTERNAL, "out of memory for a batch");
 }

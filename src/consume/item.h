@@ -53,7 +53,7 @@ struct semel_item {
 	int64_t claim_began_ms, claim_ended_ms; /* since 1970; only for spans */
 };
 
-/* Items in the arena, one per delivery. NULL: no memory. */
+/* Items in the arena, one per delivery. NULL: out of memory. */
 struct semel_item *semel_items_new(const struct semel_consumer *consumer,
 				   struct semel_delivery *deliveries, uint32_t count,
 				   struct semel_arena *arena);

@@ -270,7 +270,7 @@ static bool is_drained(const struct semel_consumer *consumer, const struct remai
 	       remaining->holds.blocked == 0 && semel_dispatch_task_count(consumer) == 0;
 }
 
-static void sooner(int64_t *wait_ms, int64_t then_ms, int64_t now_ms)
+static void limit_wait(int64_t *wait_ms, int64_t then_ms, int64_t now_ms)
 {
 	if (then_ms > 0 && then_ms - now_ms < *wait_ms)
 		*wait_ms = then_ms - now_ms;
@@ -278,7 +278,7 @@ static void sooner(int64_t *wait_ms, int64_t then_ms, int64_t now_ms)
 
 /* An event that was due when the last step began, and was not fetched, is running here, belongs to
  * another consumer, or waits for the breaker: it is no reason to wake. */
-static int64_t unless_missed(const struct semel_consumer *consumer, int64_t due_ms)
+static int64_t due_unless_missed(const struct semel_consumer *consumer, int64_t due_ms)
 {
 	return due_ms > consumer->loop.step_began_ms ? due_ms : 0;
 }
@@ -291,13 +291,13 @@ static int64_t sleep_ms(const struct semel_consumer *consumer, const struct rema
 
 	if (wait_ms > POLL_MS)
 		wait_ms = POLL_MS;
-	sooner(&wait_ms, unless_missed(consumer, remaining->backlog.next_due_ms), now_ms);
-	sooner(&wait_ms, unless_missed(consumer, remaining->holds.next_due_ms), now_ms);
+	limit_wait(&wait_ms, due_unless_missed(consumer, remaining->backlog.next_due_ms), now_ms);
+	limit_wait(&wait_ms, due_unless_missed(consumer, remaining->holds.next_due_ms), now_ms);
 	if (consumer->breaker.state == SEMEL_BREAKER_OPEN)
-		sooner(&wait_ms, consumer->breaker.open_until_ms, steady_ms);
+		limit_wait(&wait_ms, consumer->breaker.open_until_ms, steady_ms);
 	if (consumer->intake.deferred_until_ms > steady_ms)
-		sooner(&wait_ms, consumer->intake.deferred_until_ms, steady_ms);
-	sooner(&wait_ms, semel_dispatch_next_ms(consumer), steady_ms);
+		limit_wait(&wait_ms, consumer->intake.deferred_until_ms, steady_ms);
+	limit_wait(&wait_ms, semel_dispatch_next_ms(consumer), steady_ms);
 	return wait_ms > 1 ? wait_ms : 1;
 }
 
@@ -326,25 +326,27 @@ static semel_status explain_remaining(const struct semel_consumer *consumer,
 	const char *blocked =
 		consumer->broker ? consumer->broker->driver->blocked(consumer->broker) : NULL;
 	const char *why = blocked ? blocked : consumer->loop.last_error;
-	char breaker[sizeof consumer->breaker.reason + 32];
+	const char *scope = semel_text_shown(consumer->config.scope);
+	char paused[SEMEL_ERROR_TEXT_MAX], breaker[sizeof consumer->breaker.reason + 32];
 
+	snprintf(paused, sizeof paused, "subscription paused (run: semel subscriptions resume %s)",
+		 scope);
 	snprintf(breaker, sizeof breaker, "the breaker is open: %s", consumer->breaker.reason);
 	if (consumer->intake.paused)
-		why = "the subscription is paused (resume it with: semel subscriptions resume)";
+		why = paused;
 	else if (consumer->breaker.state != SEMEL_BREAKER_CLOSED)
 		why = breaker;
 	else if (remaining->holds.blocked > 0)
-		why = "a dead letter blocks its aggregate (see: semel dlq list)";
+		why = "a dead letter blocks its aggregate (run: semel dlq list)";
 	else if (topic_is_blocked(consumer))
-		why = "a dead letter blocks the topic (see: semel dlq list)";
+		why = "a dead letter blocks the topic (run: semel dlq list)";
 	else if (!why[0])
 		why = "the timeout was too short, or another consumer owns partitions (try a "
 		      "longer --timeout)";
 	return semel_error_set(error, SEMEL_NOT_FINISHED,
 			       "subscription %s not drained: %llu waiting (%llu delayed), %llu "
-			       "held, %llu blocked: %s",
-			       semel_text_shown(consumer->config.scope),
-			       (unsigned long long)remaining->backlog.waiting,
+			       "waiting behind a retry or a gap, %llu blocked: %s",
+			       scope, (unsigned long long)remaining->backlog.waiting,
 			       (unsigned long long)remaining->backlog.delayed,
 			       (unsigned long long)remaining->holds.waiting,
 			       (unsigned long long)remaining->holds.blocked, why);
@@ -449,7 +451,7 @@ static semel_status run_until(struct semel_consumer *consumer, int64_t until_ms,
 		return semel_error_set(
 			error, SEMEL_NOT_FINISHED,
 			"calls of %s did not finish within the grace period and were interrupted; "
-			"they are repeated, or are in doubt (see: semel dlq list)",
+			"they are repeated, or are in doubt (run: semel dlq list)",
 			semel_text_shown(consumer->config.scope));
 	return SEMEL_OK;
 }

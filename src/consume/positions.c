@@ -148,7 +148,7 @@ static bool is_free(const struct semel_positions *positions, const struct semel_
 	       position->expires_at_ms <= semel_now_ms(positions->consumer->env);
 }
 
-static void go_on_from(struct reader *reader, int64_t next)
+static void resume_from(struct reader *reader, int64_t next)
 {
 	reader->next = next;
 	reader->start = reader->length = 0;
@@ -176,7 +176,7 @@ static semel_status take_over(struct semel_positions *positions, struct reader *
 	reader->held = true;
 	reader->renew_at_ms = semel_steady_ms(consumer->env) + positions->lease_ms / 3;
 	reader->behind = reader->position.anchor;
-	go_on_from(reader, reader->position.next);
+	resume_from(reader, reader->position.next);
 	return SEMEL_OK;
 }
 
@@ -187,9 +187,9 @@ static semel_status offset_store_acquire(void *user, const char *topic, int32_t 
 	struct reader *reader = find_or_add_reader(positions, topic, partition);
 	semel_status status = SEMEL_OK;
 	if (!reader)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a position");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a position");
 	if (reader->held)
-		go_on_from(reader, first_open(reader, SETTLED, &reader->behind));
+		resume_from(reader, first_open(reader, SETTLED, &reader->behind));
 	else
 		status = take_over(positions, reader, granted, error);
 	*next_out = reader->next;
@@ -236,7 +236,7 @@ static semel_status offset_store_reset(void *user, const char *topic, int32_t pa
 	struct reader *reader = find_reader(positions, semel_text_of(topic), partition);
 	if (!reader || !reader->held)
 		return SEMEL_OK;
-	go_on_from(reader, next);
+	resume_from(reader, next);
 	reader->behind = SEMEL_ANCHOR_NONE;
 	return write_settled(positions, reader, error);
 }
@@ -316,7 +316,7 @@ void semel_positions_forget(struct semel_positions *positions, bool lost)
 	for (size_t i = 0; i < positions->count; i++) {
 		held = held || positions->readers[i].held;
 		positions->readers[i].held = false;
-		go_on_from(&positions->readers[i], -1);
+		resume_from(&positions->readers[i], -1);
 	}
 	if (held && lost && positions->lease_ms < LEASE_MAX_MS)
 		positions->lease_ms *= 2;
@@ -332,7 +332,8 @@ semel_status semel_positions_note_fetched(struct semel_positions *positions,
 		struct reader *reader =
 			find_reader(positions, deliveries[i].event.topic, deliveries[i].partition);
 		if (reader && !add_fetched(reader, &deliveries[i]))
-			return semel_error_set(error, SEMEL_INTERNAL, "no memory for a position");
+			return semel_error_set(error, SEMEL_INTERNAL,
+					       "out of memory for a position");
 	}
 	return SEMEL_OK;
 }

@@ -15,7 +15,7 @@ struct semel_consumer;
 struct semel_item;
 struct semel_positions;
 
-/* NULL: no memory. Lives as long as the consumer. */
+/* NULL: out of memory. Lives as long as the consumer. */
 struct semel_positions *semel_positions_new(struct semel_consumer *consumer);
 void semel_positions_free(struct semel_positions *positions);
 /* For semel_broker_set_offset_store. */

@@ -44,7 +44,7 @@ void semel_unfinished_claim_free(struct semel_unfinished_claim *claim)
 	free(claim);
 }
 
-/* NULL: no memory. */
+/* NULL: out of memory. */
 static struct semel_unfinished_claim *copy_unfinished(const struct semel_item *item, bool in_doubt)
 {
 	struct semel_unfinished_claim *claim = calloc(1, sizeof *claim);
@@ -75,7 +75,7 @@ static void note_unfinished(struct semel_consumer *consumer, const struct semel_
 	struct semel_unfinished_claim *claim = copy_unfinished(item, in_doubt);
 
 	if (!claim) {
-		semel_log(SEMEL_LOG_ERROR, "no memory to remember an unfinished claim",
+		semel_log(SEMEL_LOG_ERROR, "out of memory for an unfinished claim",
 			  &(struct semel_log_fields){
 				  .message_id = semel_text_shown(item->delivery->event.id),
 				  .consumer = semel_text_shown(consumer->config.scope) });
@@ -92,7 +92,7 @@ static semel_status write_resolution(struct semel_consumer *consumer, semel_erro
 	struct semel_item *item = semel_items_new(consumer, &claim->delivery, 1, consumer->arena);
 
 	if (!item)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for an item");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for an item");
 	if (!claim->in_doubt)
 		return semel_claims_release(consumer, &item->claim, error);
 	item->entry_id = claim->entry_id;

@@ -34,7 +34,7 @@ struct semel_task {
 	int64_t not_before_ms; /* steady */
 };
 
-/* Copies everything into the arena. False: no memory. */
+/* Copies everything into the arena. False: out of memory. */
 bool semel_delivery_copy(struct semel_arena *arena, const struct semel_delivery *from,
 			 struct semel_delivery *to);
 
@@ -45,12 +45,12 @@ struct semel_task_table {
 	size_t bytes; /* of all in flight */
 };
 
-/* False: no memory. Call clear even after a failure. */
+/* False: out of memory. Call clear even after a failure. */
 bool semel_task_table_init(struct semel_task_table *table, uint32_t capacity);
 void semel_task_table_clear(struct semel_task_table *table);
 
 /* Adds a copy of the delivery, last in the order. entry_id: of a follower; otherwise its data is
- * NULL. NULL: the table is full, or no memory. */
+ * NULL. NULL: the table is full, or out of memory. */
 struct semel_task *semel_task_table_add(struct semel_task_table *table,
 					const struct semel_consumer *consumer,
 					const struct semel_delivery *delivery,

@@ -124,7 +124,7 @@ semel_status semel_upcasters_add(struct semel_upcasters *upcasters,
 		return status;
 	struct step *grown = realloc(upcasters->steps, (upcasters->count + 1) * sizeof *grown);
 	if (grown == NULL)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for an upcaster");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for an upcaster");
 	upcasters->steps = grown;
 	struct step copy = {
 		.from_type = strdup(step->from_type),
@@ -136,7 +136,7 @@ semel_status semel_upcasters_add(struct semel_upcasters *upcasters,
 	};
 	if (copy.from_type == NULL || copy.to_type == NULL || copy.target == NULL) {
 		free_step(&copy);
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for an upcaster");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for an upcaster");
 	}
 	upcasters->steps[upcasters->count++] = copy;
 	return SEMEL_OK;
@@ -156,7 +156,7 @@ semel_status semel_upcasters_parse(struct semel_upcasters *upcasters, const char
 	struct semel_upcast_step step = { 0 };
 	char *text = strdup(specification);
 	if (text == NULL)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for an upcaster");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for an upcaster");
 	char *equals = strchr(text, '=');
 	char *kind = equals != NULL ? strchr(equals, ':') : NULL;
 	char *target = kind != NULL ? strchr(kind + 1, ':') : NULL;
@@ -247,7 +247,7 @@ static semel_status take_output(struct semel_child *child, struct applying *appl
 	*payload_out = semel_arena_text(
 		applying->arena, output.length > 0 ? semel_text_chars(output) : "", output.length);
 	if (payload_out->data == NULL)
-		return semel_error_set(applying->error, SEMEL_INTERNAL, "no memory");
+		return semel_error_set(applying->error, SEMEL_INTERNAL, "out of memory");
 	return SEMEL_OK;
 }
 
@@ -282,7 +282,7 @@ static semel_status run_child(struct semel_child *child, struct applying *applyi
 				       "the new payload is larger than %zu bytes",
 				       SEMEL_PAYLOAD_MAX);
 	case SEMEL_CHILD_NO_MEMORY:
-		return semel_error_set(applying->error, SEMEL_INTERNAL, "no memory");
+		return semel_error_set(applying->error, SEMEL_INTERNAL, "out of memory");
 	default:
 		return semel_error_set(applying->error, SEMEL_HANDLER_RETRY,
 				       "the program did not exit within %d s",
@@ -296,7 +296,7 @@ static semel_status run_program(const struct step *step, struct applying *applyi
 	struct semel_environment *environment = semel_environment_new(NULL, applying->passed);
 	struct semel_child *child = NULL;
 	if (environment == NULL)
-		return semel_error_set(applying->error, SEMEL_INTERNAL, "no memory");
+		return semel_error_set(applying->error, SEMEL_INTERNAL, "out of memory");
 	semel_status status =
 		semel_environment_describe(environment, applying->event, 0, applying->error);
 	if (status != SEMEL_OK)
@@ -350,7 +350,7 @@ static semel_status take_step(const struct step *step, struct applying *applying
 	struct semel_text type =
 		semel_arena_text(applying->arena, step->to_type, strlen(step->to_type));
 	if (type.data == NULL)
-		return semel_error_set(applying->error, SEMEL_INTERNAL, "no memory");
+		return semel_error_set(applying->error, SEMEL_INTERNAL, "out of memory");
 	applying->event->type = type;
 	applying->event->payload = payload;
 	return SEMEL_OK;

@@ -28,7 +28,7 @@
 
 static semel_status no_memory(semel_error *error)
 {
-	return semel_error_set(error, SEMEL_INTERNAL, "no memory for dead letters");
+	return semel_error_set(error, SEMEL_INTERNAL, "out of memory for dead letters");
 }
 
 /* For display: the event itself has the texts with their lengths. */
@@ -101,15 +101,13 @@ static semel_status read_entry(semel_store *store, const char *entry_id, struct 
 			       struct semel_dead_letter_row *entry_out, semel_error *error)
 {
 	if (semel_string_is_blank(entry_id))
-		return semel_error_set(
-			error, SEMEL_INVALID,
-			"the dead letter's id is blank (semel dlq list shows the ids)");
+		return semel_error_set(error, SEMEL_INVALID,
+				       "the dead letter's id is blank (run: semel dlq list)");
 	semel_status status =
 		store->driver->dead_letters->get(store, entry_id, arena, entry_out, error);
 	if (status == SEMEL_NOT_FOUND)
 		return semel_error_set(error, SEMEL_NOT_FOUND,
-				       "dead letter %s not found (semel dlq list shows the ids)",
-				       entry_id);
+				       "dead letter %s not found (run: semel dlq list)", entry_id);
 	return status;
 }
 
@@ -143,7 +141,7 @@ struct whole_list {
 	semel_error *error;
 };
 
-static void whole_seen(const semel_dead_letter *letter, void *user)
+static void visit_wanted(const semel_dead_letter *letter, void *user)
 {
 	struct whole_list *list = user;
 
@@ -151,14 +149,14 @@ static void whole_seen(const semel_dead_letter *letter, void *user)
 		list->visit(letter, list->user);
 }
 
-static void brief_seen(const semel_dead_letter *letter, void *user)
+static void read_whole(const semel_dead_letter *letter, void *user)
 {
 	struct whole_list *list = user;
 
 	if (list->status != SEMEL_OK)
 		return;
-	list->status =
-		semel_dead_letter_get(list->store, letter->entry_id, whole_seen, list, list->error);
+	list->status = semel_dead_letter_get(list->store, letter->entry_id, visit_wanted, list,
+					     list->error);
 	if (list->status == SEMEL_NOT_FOUND)
 		list->status = SEMEL_OK;
 }
@@ -172,7 +170,7 @@ semel_status semel_dead_letter_list(semel_store *store, const semel_dead_letter_
 				   .visit = visit,
 				   .user = user,
 				   .error = error };
-	semel_status status = semel_dead_letter_list_brief(store, filter, brief_seen, &list, error);
+	semel_status status = semel_dead_letter_list_brief(store, filter, read_whole, &list, error);
 
 	if (status != SEMEL_OK)
 		return status;
@@ -270,7 +268,7 @@ finish:
 }
 
 /* Connects before the transaction begins, so that no lock is held while waiting for the broker. */
-static semel_status need_broker(struct semel_dead_replayer *replayer, semel_error *error)
+static semel_status ensure_broker(struct semel_dead_replayer *replayer, semel_error *error)
 {
 	if (replayer->broker)
 		return SEMEL_OK;
@@ -315,7 +313,7 @@ static semel_status mark_and_send(struct semel_dead_replayer *replayer, const ch
 {
 	semel_store *store = replayer->store;
 	struct semel_dead_letter_row entry = { 0 };
-	semel_status status = need_broker(replayer, error);
+	semel_status status = ensure_broker(replayer, error);
 	if (status != SEMEL_OK)
 		return status;
 	status = store->driver->begin(store, error);
@@ -333,7 +331,7 @@ static semel_status send_and_mark(struct semel_dead_replayer *replayer,
 				  const struct semel_dead_letter_row *entry, semel_error *error)
 {
 	semel_store *store = replayer->store;
-	semel_status status = need_broker(replayer, error);
+	semel_status status = ensure_broker(replayer, error);
 	if (status != SEMEL_OK)
 		return status;
 	status = send_copy(replayer, entry, error);
@@ -422,8 +420,8 @@ static semel_status find_hold(semel_tx tx, const struct semel_dead_letter_row *e
 }
 
 /* Releases the followers of a discarded head; without followers removes the hold. The hold may be
- * in RETRY: a replay was sent but not marked, and its run failed for now. The delayed copy of that
- * run will find the entry discarded, and change nothing. */
+ * in RETRY: a replay was sent but not marked, and its run failed and will be retried. The delayed
+ * copy of that run will find the entry discarded, and change nothing. */
 static semel_status release_followers(semel_tx tx, const struct semel_dead_letter_row *entry,
 				      struct semel_arena *arena, semel_error *error)
 {

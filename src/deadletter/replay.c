@@ -5,9 +5,9 @@
  * - Ids never change. A subscription recognises an event by its id as long as its guard remembers
  *   the id, so older events are refused unless the replay is forced.
  * - A copy sent here has no authority: what is dead, in doubt or discarded stays as it is. Only
- *   reprocess authorises the dead letters of what it sends, in the transaction that forgets the
+ *   reprocess authorises the dead letters of what it sends, in the transaction that deletes the
  *   claims.
- * - reprocess forgets a claim and commits before it sends. In the other order the event could
+ * - reprocess deletes a claim and commits before it sends. In the other order the event could
  *   arrive while its claim still exists, be skipped as a duplicate and be lost. A crash in between
  *   leaves an event without a claim that was not sent: the same replay, run again, sends it, and
  *   until then `semel verify` reports it as missing.
@@ -217,7 +217,7 @@ static semel_status check_holds(struct run *run, semel_error *error)
 				      &run->target_holds, error);
 }
 
-static semel_status refuse_forgotten(const struct run *run, semel_error *error)
+static semel_status refuse_too_old(const struct run *run, semel_error *error)
 {
 	char oldest[SEMEL_TIME_SIZE];
 	char known[SEMEL_TIME_SIZE];
@@ -249,7 +249,7 @@ static semel_status check_selection(const struct run *run, semel_error *error)
 	if (run->plan->force)
 		return SEMEL_OK;
 	if (run->counts->too_old > 0)
-		return refuse_forgotten(run, error);
+		return refuse_too_old(run, error);
 	if (run->counts->held > 0)
 		return refuse_held(run, error);
 	return SEMEL_OK;
@@ -273,7 +273,7 @@ struct confirms {
 	char reason[160];
 };
 
-static void confirm_seen(const struct semel_publish_outcome *outcome, void *user)
+static void record_outcome(const struct semel_publish_outcome *outcome, void *user)
 {
 	struct confirms *confirms = user;
 	confirms->outstanding--;
@@ -295,7 +295,7 @@ static semel_status await_confirms(const struct run *run, struct confirms *confi
 	int64_t limit_ms = semel_steady_ms(plan->env) + CONFIRM_LIMIT_MS;
 	while (confirms->outstanding > remaining) {
 		semel_status status = plan->broker->driver->poll(plan->broker, CONFIRM_WAIT_MS,
-								 confirm_seen, confirms, error);
+								 record_outcome, confirms, error);
 		if (status != SEMEL_OK)
 			return status;
 		if (confirms->outstanding > remaining && semel_steady_ms(plan->env) > limit_ms)
@@ -348,9 +348,9 @@ static semel_status send_to_all(struct run *run, const struct semel_outbox_row *
 			       confirms.reason);
 }
 
-/* Forgets the claim, and lets a dead letter of the event authorise one more run, whatever its
+/* Deletes the claim, and lets a dead letter of the event authorise one more run, whatever its
  * status. */
-static semel_status forget_claim(const struct run *run, const struct semel_event *event,
+static semel_status delete_claim(const struct run *run, const struct semel_event *event,
 				 semel_error *error)
 {
 	const struct semel_store_driver *driver = run->target->driver;
@@ -365,7 +365,7 @@ static semel_status forget_claim(const struct run *run, const struct semel_event
 					       semel_now_ms(run->plan->env), error);
 }
 
-static semel_status forget_claims(const struct run *run, const struct semel_outbox_row *rows,
+static semel_status delete_claims(const struct run *run, const struct semel_outbox_row *rows,
 				  uint32_t count, semel_error *error)
 {
 	const struct semel_store_driver *driver = run->target->driver;
@@ -373,7 +373,7 @@ static semel_status forget_claims(const struct run *run, const struct semel_outb
 	if (status != SEMEL_OK)
 		return status;
 	for (uint32_t i = 0; i < count; i++) {
-		status = forget_claim(run, &rows[i].event, error);
+		status = delete_claim(run, &rows[i].event, error);
 		if (status != SEMEL_OK)
 			goto roll_back;
 	}
@@ -403,7 +403,7 @@ static semel_status send_to_scope(struct run *run, const struct semel_outbox_row
 				  uint32_t count, semel_error *error)
 {
 	if (run->plan->reprocess) {
-		semel_status status = forget_claims(run, rows, count, error);
+		semel_status status = delete_claims(run, rows, count, error);
 		if (status != SEMEL_OK)
 			return status;
 	}
@@ -510,7 +510,7 @@ semel_status semel_replay_run(const struct semel_replay_plan *plan,
 	if (plan->reprocess && !plan->scope)
 		return semel_error_set(error, SEMEL_USAGE,
 				       "--reprocess needs --scope: name the subscription whose "
-				       "claims are forgotten");
+				       "claims are deleted");
 
 	struct run run = { .plan = plan,
 			   .counts = counts_out,
@@ -520,7 +520,7 @@ semel_status semel_replay_run(const struct semel_replay_plan *plan,
 		run.run_arena ? semel_arena_alloc(run.run_arena, sizeof(struct page)) : NULL;
 	semel_status status = run.arena && page
 				      ? replay(&run, page, error)
-				      : semel_error_set(error, SEMEL_INTERNAL, "no memory");
+				      : semel_error_set(error, SEMEL_INTERNAL, "out of memory");
 	semel_guard_close(run.guard);
 	semel_arena_free(run.run_arena);
 	semel_arena_free(run.arena);

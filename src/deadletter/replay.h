@@ -32,7 +32,7 @@ struct semel_replay_plan {
 	uint64_t max;               /* 0: no cap */
 	uint32_t rate;              /* events per second; 0: no limit */
 	int64_t inbox_retention_ms; /* as configured */
-	bool reprocess;             /* forgets the claims of the scope, which must be given */
+	bool reprocess;             /* deletes the claims of the scope, which must be given */
 	bool force;                 /* also sends what is too old or held */
 	bool dry_run;
 	semel_replay_progress progress; /* may be NULL */

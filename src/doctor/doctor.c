@@ -54,14 +54,15 @@ static void examine_relay(struct run *run)
 	if (status != SEMEL_OK)
 		goto report_failure;
 	snprintf(text, sizeof text,
-		 "events waiting: %" PRIu64 ", retrying: %" PRIu64 "; lanes with a relay: %d of %d",
+		 "events waiting: %" PRIu64 ", retrying, or behind a retry: %" PRIu64
+		 "; lanes with a relay: %d of %d",
 		 counts.waiting, counts.retrying, (int)(lanes.count - lanes.unheld),
 		 (int)lanes.count);
 	bool waits = counts.waiting > 0 && now_ms - counts.oldest_ms > LONG_WAIT_MS;
 	bool stuck = waits && lanes.unheld > 0;
 	report(run, SEMEL_CHECK_RELAY, stuck ? SEMEL_SEVERITY_PROBLEM : SEMEL_SEVERITY_FINE, text,
 	       stuck ? "start a relay (semel relay, or semel run); if one is running, its log "
-		       "shows why it holds no lane"
+		       "shows why it owns no lane"
 		     : NULL);
 	return;
 
@@ -83,8 +84,10 @@ static void examine_refused(struct run *run)
 					 strstr(counts.last_error, "no exchange") ||
 					 strstr(counts.last_error, "no queue takes it"));
 	snprintf(text, sizeof text,
-		 "refused events: retrying %" PRIu64 ", given up %" PRIu64 "%s%s", counts.retrying,
-		 counts.failed, refused ? "; " : "", refused ? counts.last_error : "");
+		 "refused events: retrying, or behind a retry: %" PRIu64 ", given up: %" PRIu64
+		 "%s%s",
+		 counts.retrying, counts.failed, refused ? "; " : "",
+		 refused ? counts.last_error : "");
 	const char *given_up =
 		"fix what the broker reports, then replay the events that were given up: semel dlq "
 		"replay (semel dlq list --scope relay shows them)";
@@ -110,8 +113,8 @@ static void examine_retention(struct run *run)
 	bool too_short = plan->inbox_ms < plan->outbox_ms;
 	report(run, SEMEL_CHECK_RETENTION, too_short ? SEMEL_SEVERITY_PROBLEM : SEMEL_SEVERITY_FINE,
 	       text,
-	       too_short ? "set retention.inbox to at least retention.outbox: replayed events that "
-			   "the inbox has forgotten are processed twice"
+	       too_short ? "set retention.inbox to at least retention.outbox: replayed events "
+			   "whose claims were pruned would be processed twice"
 			 : NULL);
 }
 
@@ -128,7 +131,7 @@ static void examine_forgotten(struct run *run)
 		return;
 	semel_time_format(known_ms, known);
 	snprintf(text, sizeof text,
-		 "the inbox has forgotten events before %s that the outbox still has", known);
+		 "claims before %s were pruned; the outbox still retains earlier events", known);
 	report(run, SEMEL_CHECK_RETENTION, SEMEL_SEVERITY_ADVICE, text,
 	       "run semel prune; until then replay refuses those events, and --force would process "
 	       "them twice");
@@ -293,8 +296,8 @@ static void report_stuck(const struct run *run, const struct semel_subscription_
 		return;
 	}
 	snprintf(text, sizeof text,
-		 "scope %.100s: no consumer will ever process its stuck events: %" PRIu64,
-		 semel_text_shown(row->scope), count);
+		 "scope %.100s: %" PRIu64 " stuck event%s, which no consumer will process",
+		 semel_text_shown(row->scope), count, count == 1 ? "" : "s");
 	if (count > 0)
 		report(run, SEMEL_CHECK_STUCK, SEMEL_SEVERITY_PROBLEM, text, "semel repair");
 }
@@ -430,7 +433,7 @@ semel_status semel_doctor_run(const struct semel_doctor_plan *plan, semel_error 
 	struct run run = { .plan = plan, .arena = semel_arena_new(ARENA_BLOCK) };
 
 	if (!run.arena)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the doctor");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for the doctor");
 	examine_store(&run);
 	examine_broker(&run);
 	semel_store_close(run.store);

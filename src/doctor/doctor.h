@@ -22,7 +22,7 @@ struct semel_doctor_plan {
 	int64_t outbox_ms, inbox_ms; /* retention */
 };
 
-/* Reports every finding. Not OK only if nothing could be checked (no memory). */
+/* Reports every finding. Not OK only if nothing could be checked (out of memory). */
 semel_status semel_doctor_run(const struct semel_doctor_plan *plan, semel_error *error);
 
 #endif

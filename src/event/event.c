@@ -131,24 +131,24 @@ static semel_status check_name(const char *field, struct semel_text name, semel_
 		return SEMEL_OK;
 	if (name.length > SEMEL_NAME_MAX)
 		return semel_error_set(error, SEMEL_INVALID,
-				       "%s is %zu bytes long: at most %d are allowed", field,
+				       "%s is %zu bytes long (at most %d are allowed)", field,
 				       name.length, SEMEL_NAME_MAX);
 	if (!semel_text_is_utf8(name))
 		return semel_error_set(error, SEMEL_INVALID,
-				       "%s is not valid UTF-8: encode it as UTF-8", field);
+				       "%s is not valid UTF-8 (encode it as UTF-8)", field);
 	if (semel_text_has_control(name))
 		return semel_error_set(error, SEMEL_INVALID,
-				       "%s has a control character in it: remove line breaks, tabs "
-				       "and zero bytes",
+				       "%s has a control character in it (remove line breaks, tabs "
+				       "and NUL bytes)",
 				       field);
 	if (semel_text_is_blank(name))
-		return semel_error_set(error, SEMEL_INVALID, "%s is blank: give one", field);
+		return semel_error_set(error, SEMEL_INVALID, "%s is blank (give one)", field);
 	return SEMEL_OK;
 }
 
 static semel_status no_memory(semel_error *error)
 {
-	return semel_error_set(error, SEMEL_INTERNAL, "no memory for the event");
+	return semel_error_set(error, SEMEL_INTERNAL, "out of memory for the event");
 }
 
 /* Checks the given name, or takes the fallback; a name without a fallback is required. */
@@ -160,7 +160,7 @@ static semel_status take_name(const char *field, const char *given, struct semel
 	if (!given && fallback.data)
 		return SEMEL_OK;
 	if (!given)
-		return semel_error_set(error, SEMEL_INVALID, "%s is missing: give one", field);
+		return semel_error_set(error, SEMEL_INVALID, "%s is missing (give one)", field);
 	struct semel_text name = semel_text_of(given);
 	semel_status status = check_name(field, name, error);
 	if (status != SEMEL_OK)
@@ -190,7 +190,7 @@ static semel_status take_topic(const semel_event_input *input, struct semel_aren
 	if (event->aggregate_type.length + sizeof(TOPIC_SUFFIX) - 1 > SEMEL_NAME_MAX)
 		return semel_error_set(
 			error, SEMEL_INVALID,
-			"the aggregate type is too long for the default topic: give a topic");
+			"the aggregate type is too long for the default topic (give a topic)");
 	event->topic = semel_event_default_topic(event->aggregate_type, arena);
 	return event->topic.data ? SEMEL_OK : no_memory(error);
 }
@@ -237,7 +237,7 @@ static semel_status take_id(const semel_event_input *input, const struct semel_e
 		return status;
 	if (event->id.data[0] == ' ' || event->id.data[event->id.length - 1] == ' ')
 		return semel_error_set(error, SEMEL_INVALID,
-				       "id has a leading or trailing blank: remove it");
+				       "id has a leading or trailing blank (remove it)");
 	return SEMEL_OK;
 }
 
@@ -249,24 +249,24 @@ static semel_status check_header(struct semel_text name_token, struct semel_text
 		return no_memory(error);
 	if (!semel_text_is_token(name))
 		return semel_error_set(error, SEMEL_INVALID,
-				       "header name %.*s is not a token: use letters, digits and "
-				       "any of !#$%%&'*+-.^_`|~",
+				       "header name %.*s is not a token (use letters, digits and "
+				       "any of !#$%%&'*+-.^_`|~)",
 				       (int)name_token.length, semel_text_shown(name_token));
 	if (name.length > SEMEL_NAME_MAX)
 		return semel_error_set(error, SEMEL_INVALID,
-				       "a header name is %zu bytes long: at most %d are allowed",
+				       "a header name is %zu bytes long (at most %d are allowed)",
 				       name.length, SEMEL_NAME_MAX);
 	if (*value_token.data != '"')
 		return semel_error_set(error, SEMEL_INVALID,
-				       "header %s is not a string: write its value in quotes",
+				       "header %s is not a string (write its value in quotes)",
 				       semel_text_shown(name));
 	struct semel_text value = semel_json_unquote(value_token, arena);
 	if (!value.data)
 		return no_memory(error);
 	if (semel_text_has_control(value))
 		return semel_error_set(error, SEMEL_INVALID,
-				       "header %s has a control character in its value: remove "
-				       "line breaks, tabs and zero bytes",
+				       "header %s has a control character in its value (remove "
+				       "line breaks, tabs and NUL bytes)",
 				       semel_text_shown(name));
 	return SEMEL_OK;
 }
@@ -276,18 +276,18 @@ static semel_status check_headers(struct semel_text headers, struct semel_arena 
 {
 	if (headers.length > SEMEL_HEADERS_MAX)
 		return semel_error_set(error, SEMEL_TOO_LARGE,
-				       "headers are %zu bytes long: at most %d are allowed; move "
-				       "data into the payload",
+				       "headers are %zu bytes long (at most %d are allowed; move "
+				       "data into the payload)",
 				       headers.length, SEMEL_HEADERS_MAX);
 	if (!semel_json_is_valid(headers))
 		return semel_error_set(error, SEMEL_INVALID,
-				       "headers are not valid JSON at byte %zu: give an object "
-				       "such as {\"tenantId\":\"42\"}",
+				       "headers are not valid JSON at byte %zu (give an object "
+				       "such as {\"tenantId\":\"42\"})",
 				       semel_json_error_at(headers));
 	if (semel_json_first(headers) != '{')
 		return semel_error_set(error, SEMEL_INVALID,
-				       "headers are not a JSON object: give one such as "
-				       "{\"tenantId\":\"42\"}");
+				       "headers are not a JSON object (give one such as "
+				       "{\"tenantId\":\"42\"})");
 	struct semel_json_walk walk = semel_json_walk(headers);
 	struct semel_text name, value;
 	while (semel_json_next(&walk, &name, &value)) {
@@ -317,14 +317,14 @@ static semel_status check_payload(struct semel_text payload, struct semel_text c
 {
 	if (is_json_type(content_type) && !semel_json_is_valid(payload))
 		return semel_error_set(error, SEMEL_INVALID,
-				       "payload is not valid JSON at byte %zu of %zu: correct it, "
-				       "or give another content type than %s",
+				       "payload is not valid JSON at byte %zu of %zu (correct it, "
+				       "or give another content type than %s)",
 				       semel_json_error_at(payload), payload.length,
 				       semel_text_shown(content_type));
 	if (is_text_type(content_type) && !semel_text_is_utf8(payload))
 		return semel_error_set(error, SEMEL_INVALID,
-				       "payload is not valid UTF-8: encode it as UTF-8, or give "
-				       "another content type than %s",
+				       "payload is not valid UTF-8 (encode it as UTF-8, or give "
+				       "another content type than %s)",
 				       semel_text_shown(content_type));
 	return SEMEL_OK;
 }
@@ -333,14 +333,14 @@ static semel_status take_payload(const semel_event_input *input, struct semel_ev
 				 semel_error *error)
 {
 	if (!input->payload)
-		return semel_error_set(error, SEMEL_INVALID, "payload is missing: give one");
+		return semel_error_set(error, SEMEL_INVALID, "payload is missing (give one)");
 	event->payload = input->payload_size > 0
 				 ? semel_text_from(input->payload, input->payload_size)
 				 : semel_text_of(input->payload);
 	if (event->payload.length > SEMEL_PAYLOAD_MAX)
 		return semel_error_set(error, SEMEL_TOO_LARGE,
-				       "payload is %zu bytes long: at most %zu are allowed; store "
-				       "it elsewhere and send a reference",
+				       "payload is %zu bytes long (at most %zu are allowed; store "
+				       "it elsewhere and send a reference)",
 				       event->payload.length, SEMEL_PAYLOAD_MAX);
 	return check_payload(event->payload, event->content_type, error);
 }
@@ -351,8 +351,8 @@ static semel_status take_time(const semel_event_input *input, const struct semel
 	event->time_ms = input->time_ms != 0 ? input->time_ms : semel_now_ms(env);
 	if (!semel_time_is_in_calendar(event->time_ms))
 		return semel_error_set(error, SEMEL_INVALID,
-				       "time is outside the years 1 to 9999: give milliseconds "
-				       "since 1970");
+				       "time is outside the years 1 to 9999 (give milliseconds "
+				       "since 1970)");
 	return SEMEL_OK;
 }
 
@@ -393,16 +393,16 @@ semel_status semel_event_check_names(const struct semel_event *event, semel_erro
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		if (semel_text_has_nul(names[i].text))
 			return semel_error_set(error, SEMEL_INVALID,
-					       "the event's %s has a zero byte in it: publish the "
-					       "event again without it",
+					       "the event's %s has a NUL byte in it (publish the "
+					       "event again without it)",
 					       names[i].field);
 	/* JSON has no other way to write a NUL. Headers are invalid if a name contains one; a value
 	 * may contain one. */
 	if (semel_text_find(event->headers, SEMEL_TEXT("\\u0000")) &&
 	    !semel_json_is_valid(event->headers))
 		return semel_error_set(error, SEMEL_INVALID,
-				       "the name of a header has a zero byte in it: publish the "
-				       "event again without it");
+				       "the name of a header has a NUL byte in it (publish the "
+				       "event again without it)");
 	return SEMEL_OK;
 }
 
@@ -456,7 +456,8 @@ uint64_t semel_event_hash_id(struct semel_text id)
 	return semel_hash_aggregate(SEMEL_TEXT(""), id);
 }
 
-bool semel_event_is_sibling(const struct semel_event *event, const struct semel_event *other)
+bool semel_event_has_same_aggregate(const struct semel_event *event,
+				    const struct semel_event *other)
 {
 	return semel_text_equal(event->aggregate_id, other->aggregate_id) &&
 	       semel_text_equal(event->aggregate_type, other->aggregate_type);
@@ -507,7 +508,7 @@ struct semel_text semel_event_flow_headers(const struct semel_event *event,
 
 /* ---- names that no store can keep -------------------------------------------------------------
  *
- * They come from other programs: too long for an index, not UTF-8, or with a zero byte. Such an
+ * They come from other programs: too long for an index, not UTF-8, or with a NUL byte. Such an
  * event breaks the contract; its dead letter gets names that can be stored. A hash of the whole
  * name at the end keeps different names different. */
 
@@ -526,11 +527,12 @@ semel_status semel_event_check_storable(const char *field, struct semel_text nam
 	if (is_storable(name))
 		return SEMEL_OK;
 	if (name.length > SEMEL_FOREIGN_NAME_MAX)
-		return semel_error_set(error, SEMEL_CONTRACT,
-				       "the event's %s is %zu bytes long: at most %d can be stored",
-				       field, name.length, SEMEL_FOREIGN_NAME_MAX);
+		return semel_error_set(
+			error, SEMEL_CONTRACT,
+			"the event's %s is %zu bytes long (at most %d can be stored)", field,
+			name.length, SEMEL_FOREIGN_NAME_MAX);
 	return semel_error_set(error, SEMEL_CONTRACT, "the event's %s %s", field,
-			       semel_text_has_nul(name) ? "has a zero byte in it"
+			       semel_text_has_nul(name) ? "has a NUL byte in it"
 							: "is not valid UTF-8");
 }
 

@@ -61,7 +61,7 @@ semel_status semel_event_from_input(const semel_event_input *input, const struct
  * INVALID when one of its names, or the name of a header, contains a NUL: brokers and their clients
  * would cut it there, and take it for another name. */
 semel_status semel_event_check_names(const struct semel_event *event, semel_error *error);
-/* <aggregate type>.events, in the arena; data NULL: no memory. */
+/* <aggregate type>.events, in the arena; data NULL: out of memory. */
 struct semel_text semel_event_default_topic(struct semel_text aggregate_type,
 					    struct semel_arena *arena);
 
@@ -78,7 +78,8 @@ void semel_event_make_storable(struct semel_event *event, struct semel_arena *ar
 
 bool semel_event_is_json(const struct semel_event *event);
 /* True if both events are of the same aggregate. */
-bool semel_event_is_sibling(const struct semel_event *event, const struct semel_event *other);
+bool semel_event_has_same_aggregate(const struct semel_event *event,
+				    const struct semel_event *other);
 
 /* A known header ("correlationId"), or data NULL. */
 struct semel_text semel_event_header(const struct semel_event *event, const char *name,

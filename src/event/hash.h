@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-/* FNV-1a over "type", a zero byte, "id", finished by a multiply-xorshift mix. */
+/* FNV-1a over "type", a NUL byte, "id", finished by a multiply-xorshift mix. */
 uint64_t semel_hash_aggregate(struct semel_text type, struct semel_text id);
 
 #endif

@@ -123,7 +123,7 @@ struct reading {
 
 static semel_status no_memory(struct reading *reading)
 {
-	return semel_error_set(reading->error, SEMEL_INTERNAL, "no memory for the event");
+	return semel_error_set(reading->error, SEMEL_INTERNAL, "out of memory for the event");
 }
 
 static semel_status note_member(struct reading *reading, struct semel_text name_token,
@@ -139,14 +139,14 @@ static semel_status note_member(struct reading *reading, struct semel_text name_
 			continue;
 		if (reading->values[i].data)
 			return semel_error_set(reading->error, SEMEL_INVALID,
-					       "\"%s\" occurs twice: remove one", names[i]);
+					       "\"%s\" occurs twice (remove one)", names[i]);
 		reading->values[i] = value;
 		return SEMEL_OK;
 	}
 	const char *nearest = semel_text_nearest(semel_text_shown(name), names, MEMBER_COUNT);
 	return semel_error_set(reading->error, SEMEL_INVALID, "unknown member \"%s\"%s%s%s",
-			       semel_text_shown(name), nearest ? ": did you mean \"" : "",
-			       nearest ? nearest : "", nearest ? "\"?" : "");
+			       semel_text_shown(name), nearest ? " (did you mean \"" : "",
+			       nearest ? nearest : "", nearest ? "\"?)" : "");
 }
 
 static bool is_null(struct semel_text value)
@@ -154,19 +154,19 @@ static bool is_null(struct semel_text value)
 	return *value.data == 'n';
 }
 
-/* A JSON string as a C string; a zero byte would truncate it silently. */
+/* A JSON string as a C string; a NUL byte would truncate it silently. */
 static semel_status read_string(struct reading *reading, const char *name, struct semel_text value,
 				struct semel_text *text_out)
 {
 	if (*value.data != '"')
 		return semel_error_set(reading->error, SEMEL_INVALID,
-				       "\"%s\" must be a string: write it in quotes", name);
+				       "\"%s\" must be a string (write it in quotes)", name);
 	*text_out = semel_json_unquote(value, reading->arena);
 	if (!text_out->data)
 		return no_memory(reading);
 	if (memchr(text_out->data, '\0', text_out->length))
 		return semel_error_set(reading->error, SEMEL_INVALID,
-				       "\"%s\" has a zero byte in it: remove it", name);
+				       "\"%s\" has a NUL byte in it (remove it)", name);
 	return SEMEL_OK;
 }
 
@@ -190,13 +190,13 @@ static semel_status read_time(struct reading *reading, const struct member *memb
 		return status;
 	if (!semel_time_parse(semel_text_string(text), &reading->input->time_ms))
 		return semel_error_set(reading->error, SEMEL_INVALID,
-				       "\"%s\" is not a time: write it as in "
-				       "2026-11-15T12:00:00Z",
+				       "\"%s\" is not a time (write it as in "
+				       "2026-11-15T12:00:00Z)",
 				       member->name);
 	if (reading->input->time_ms == 0)
 		return semel_error_set(reading->error, SEMEL_INVALID,
 				       "\"%s\" is the first moment of 1970, which stands for "
-				       "\"not known\": give the real one, or leave it out",
+				       "\"not known\" (give the real one, or leave it out)",
 				       member->name);
 	return SEMEL_OK;
 }
@@ -274,9 +274,10 @@ static semel_status read_base64(struct reading *reading, const struct member *me
 		return no_memory(reading);
 	size_t length;
 	if (!decode_base64(text, bytes, &length))
-		return semel_error_set(reading->error, SEMEL_INVALID,
-				       "\"%s\" is not Base64: use A-Z a-z 0-9 + / and = at the end",
-				       member->name);
+		return semel_error_set(
+			reading->error, SEMEL_INVALID,
+			"\"%s\" is not Base64 (use A-Z a-z 0-9 + / and = at the end)",
+			member->name);
 	bytes[length] = '\0';
 	reading->input->payload = bytes;
 	reading->input->payload_size = length;
@@ -297,10 +298,9 @@ static semel_status read_member(struct reading *reading, const struct member *me
 		return read_headers(reading, value);
 	case KIND_BASE64:
 		if (reading->input->payload)
-			return semel_error_set(
-				reading->error, SEMEL_INVALID,
-				"\"payload\" and \"payloadBase64\" are both present: "
-				"remove one");
+			return semel_error_set(reading->error, SEMEL_INVALID,
+					       "\"payload\" and \"payloadBase64\" are both present "
+					       "(remove one)");
 		return read_base64(reading, member, value);
 	case KIND_PAYLOAD:
 	default:
@@ -312,14 +312,14 @@ static semel_status note_members(struct reading *reading, struct semel_text line
 {
 	if (!semel_json_is_valid(line))
 		return semel_error_set(reading->error, SEMEL_INVALID,
-				       "not valid JSON at byte %zu of %zu: write one JSON object "
-				       "on one line",
+				       "not valid JSON at byte %zu of %zu (write one JSON object "
+				       "on one line)",
 				       semel_json_error_at(line), line.length);
 	struct semel_json_walk walk = semel_json_walk(line);
 	if (walk.at == walk.end)
 		return semel_error_set(reading->error, SEMEL_INVALID,
-				       "not a JSON object: write {\"type\":…,\"aggregateType\":…,"
-				       "\"aggregateId\":…,\"payload\":…}");
+				       "not a JSON object (write {\"type\":…,\"aggregateType\":…,"
+				       "\"aggregateId\":…,\"payload\":…})");
 	struct semel_text name, value;
 	while (semel_json_next(&walk, &name, &value)) {
 		semel_status status = note_member(reading, name, value);

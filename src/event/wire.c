@@ -112,7 +112,7 @@ static bool is_brokers(struct semel_text name)
 	return false;
 }
 
-/* Names with a special meaning are never headers of an event; nor is a name with a zero byte, where
+/* Names with a special meaning are never headers of an event; nor is a name with a NUL byte, where
  * some readers would cut it. */
 static bool is_reserved(const struct semel_wire_names *names, struct semel_text name)
 {

@@ -51,7 +51,7 @@ struct semel_wire_message {
 };
 
 /* Everything but the payload, the content type and the routing key, which have places of their own
- * in every protocol. False: no memory. The event's headers must be valid JSON. */
+ * in every protocol. False: out of memory. The event's headers must be valid JSON. */
 bool semel_wire_write(const struct semel_event *event,
 		      const struct semel_publish_metadata *metadata,
 		      const struct semel_wire_names *names, struct semel_arena *arena,
@@ -79,7 +79,7 @@ void semel_wire_read_begin(struct semel_wire_reading *reading, const struct seme
 void semel_wire_read_field(struct semel_wire_reading *reading, struct semel_text name,
 			   struct semel_text value);
 /* Fills in what a foreign message leaves out: type and aggregate from the routing key, the time of
- * 1970-01-01. An id is never made up. False: no memory. */
+ * 1970-01-01. An id is never made up. False: out of memory. */
 bool semel_wire_read_end(struct semel_wire_reading *reading);
 
 #endif

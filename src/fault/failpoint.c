@@ -44,8 +44,8 @@ static const struct semel_failpoint_row rows[SEMEL_FP_COUNT] = {
 	[SEMEL_FP_RELAY_AFTER_CONFIRM] = { "relay.after-confirm", "relay",
 					   "the broker has confirmed the event, it is not marked "
 					   "in the outbox",
-					   "it is published again with the same id; consumers find "
-					   "a duplicate" },
+					   "it is published again with the same id; consumers "
+					   "detect a duplicate" },
 	[SEMEL_FP_RELAY_AFTER_MARK] = { "relay.after-mark", "relay",
 					"the event is confirmed and marked as published",
 					"it is not published again" },

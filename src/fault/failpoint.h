@@ -41,7 +41,7 @@ enum semel_failpoint {
 
 struct semel_failpoint_row {
 	const char *name;    /* "relay.after-confirm" */
-	const char *party;   /* which process dies: producer, relay, consumer, operator */
+	const char *process; /* which one dies: producer, relay, consumer, operator */
 	const char *window;  /* what has happened, and what has not */
 	const char *outcome; /* what is true after recovery */
 };

@@ -111,7 +111,8 @@ semel_status semel_outbox_publish_all(semel_tx tx, const semel_event_input *inpu
 	struct semel_event *events =
 		arena != NULL ? semel_arena_alloc(arena, count * sizeof(*events)) : NULL;
 	if (events == NULL) {
-		status = semel_error_set(error, SEMEL_INTERNAL, "no memory for %zu events", count);
+		status = semel_error_set(error, SEMEL_INTERNAL, "out of memory for %zu events",
+					 count);
 		goto free_arena;
 	}
 	status = complete(semel_tx_env(tx), inputs, count, arena, events, error);

@@ -76,14 +76,15 @@ semel_status semel_ledger_read(struct semel_ledger *ledger, semel_store *produce
 {
 	ledger->arena = semel_arena_new(ARENA_BLOCK);
 	if (!ledger->arena)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory");
 	semel_error_clear(error);
 	semel_status status = producer->driver->outbox->each(producer, add_entry, ledger, error);
 	if (status == SEMEL_INVALID)
 		return semel_error_set(error, status,
 				       "the outbox contains an event id of more than 255 bytes");
 	if (status == SEMEL_INTERNAL && (!error || !error->text[0]))
-		return semel_error_set(error, status, "no memory for %zu events", ledger->count);
+		return semel_error_set(error, status, "out of memory for %zu events",
+				       ledger->count);
 	return status;
 }
 

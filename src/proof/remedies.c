@@ -54,12 +54,13 @@ static const char *count_events(uint64_t count, char text[COUNT_SIZE])
 
 static void list_stuck(const struct listing *listing, const struct semel_verify_scope *scope)
 {
-	char text[TEXT_SIZE], count[COUNT_SIZE];
+	char text[TEXT_SIZE];
 
 	snprintf(text, sizeof text,
-		 "scope %.100s, %s: no consumer will ever process them (semel repair releases "
-		 "their holds or sends lost copies again)",
-		 semel_text_shown(scope->scope), count_events(scope->stuck.count, count));
+		 "scope %.100s: %" PRIu64 " stuck event%s, which no consumer will process (semel "
+		 "repair releases their holds or sends lost copies again)",
+		 semel_text_shown(scope->scope), scope->stuck.count,
+		 scope->stuck.count == 1 ? "" : "s");
 	add_remedy(listing, "stuck", semel_text_string(scope->scope), text, "semel repair");
 }
 
@@ -194,10 +195,9 @@ void semel_verify_list_remedies(const struct semel_verify_report *report, int64_
 	char text[TEXT_SIZE], count[COUNT_SIZE];
 
 	if (report->refused > 0) {
-		snprintf(
-			text, sizeof text,
-			"%s: refused by the broker and retried: %s (semel doctor shows what to do)",
-			count_events(report->refused, count), report->last_refusal);
+		snprintf(text, sizeof text,
+			 "%s: refused by the broker and retried: %s (run: semel doctor)",
+			 count_events(report->refused, count), report->last_refusal);
 		add_remedy(&listing, "unpublished", NULL, text, "semel doctor");
 	}
 	if (report->unpublished > report->refused) {

@@ -224,7 +224,7 @@ static semel_status describe_wait(struct reader *reader, semel_error *error)
 		return status;
 	if (stuck)
 		return set_state(reader, "stuck", "semel repair",
-				 "stuck: no consumer will ever process it");
+				 "stuck: no consumer will process it");
 	switch (reader->wait.kind) {
 	case SEMEL_WAIT_PARKED:
 		return set_state(
@@ -524,7 +524,7 @@ semel_status semel_trace_run(const struct semel_trace_plan *plan, const char *ev
 	if (status != SEMEL_OK)
 		return status;
 	if (collection.failed)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory to trace");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for the trace");
 	for (size_t i = 0; i < trace_out->count && plan->hides_text; i++)
 		if (trace_out->entries[i].quoted && trace_out->entries[i].quoted[0])
 			trace_out->entries[i].quoted = SEMEL_HIDDEN;

@@ -89,7 +89,7 @@ static semel_status mark_subscription(struct search *search, semel_store *store,
 	for (size_t i = 0; i < topics.count; i++) {
 		mark_read(search, semel_text_of(topics.names[i]));
 		if (!add_name(search, topics.names[i]))
-			return semel_error_set(error, SEMEL_INTERNAL, "no memory for topics");
+			return semel_error_set(error, SEMEL_INTERNAL, "out of memory for topics");
 	}
 	return store->driver->upkeep->subscription_topics(store, row->scope, mark_topic, search,
 							  error);
@@ -167,7 +167,7 @@ static semel_status find_unread_topics(const struct semel_verify_plan *plan,
 	report->unread =
 		semel_arena_alloc(arena, (ledger->topic_count + 1) * sizeof *report->unread);
 	if (!search.read || !report->unread)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for topics");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for topics");
 	memset(search.read, 0, ledger->topic_count + 1);
 	for (size_t i = 0; plan->elsewhere && plan->elsewhere[i]; i++)
 		mark_read(&search, semel_text_of(plan->elsewhere[i]));
@@ -282,14 +282,14 @@ static semel_status verify_scopes(struct semel_verification *verification, semel
 	struct subscriptions *known =
 		semel_arena_alloc(verification->arena, sizeof(*known) * (plan->consumer_count + 1));
 	if (!known)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory to verify");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for the verification");
 	semel_status status = read_subscriptions(verification, known, &scopes_max, error);
 	if (status != SEMEL_OK)
 		return status;
 	report->scopes =
 		semel_arena_alloc(verification->arena, sizeof(*report->scopes) * (scopes_max + 1));
 	if (!report->scopes)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory to verify");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for the verification");
 	if (!plan->scopes || !plan->scopes[0])
 		return verify_all(verification, known, error);
 	for (size_t i = 0; plan->scopes[i] && status == SEMEL_OK; i++)

@@ -554,7 +554,7 @@ static semel_status prepare(struct scope_check *check, const struct semel_subscr
 	check->reads = semel_arena_alloc(arena, ledger->topic_count + 1);
 	check->read_until_ms = semel_arena_alloc(arena, times_size);
 	if (!check->reads || !check->read_until_ms)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory to verify");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for the verification");
 	memset(check->reads, 0, ledger->topic_count + 1);
 	memset(check->read_until_ms, 0, times_size);
 	check->guess_topics = row == NULL;

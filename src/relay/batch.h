@@ -46,7 +46,7 @@ struct semel_relay_batches {
 	uint32_t count;    /* in flight */
 };
 
-/* A batch for rows of this lane. NULL: no memory. */
+/* A batch for rows of this lane. NULL: out of memory. */
 struct semel_relay_batch *semel_relay_batch_acquire(struct semel_relay_batches *batches,
 						    struct semel_lane *lane);
 /* The same for rows of any lane; this relay owns all lanes. */

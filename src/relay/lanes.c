@@ -41,7 +41,7 @@ semel_status semel_lanes_open(struct semel_lanes *lanes, semel_store *store,
 	assert(lanes->count > 0 && lanes->count <= SEMEL_LANES_MAX);
 	lanes->lanes = calloc((size_t)lanes->count, sizeof *lanes->lanes);
 	if (!lanes->lanes)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for %d lanes",
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for %d lanes",
 				       lanes->count);
 	return SEMEL_OK;
 }

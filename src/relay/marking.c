@@ -181,7 +181,7 @@ static semel_status mark_part(struct semel_marking *marking, struct semel_relay_
 		semel_arena_alloc(batch->arena, batch->fetched.count * sizeof *marks);
 
 	if (!marks)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for marks");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for marks");
 	decide(marking, batch, part, semel_now_ms(marking->env));
 	for (int32_t i = 0; i < lanes->count; i++) {
 		struct semel_lane *lane = &lanes->lanes[i];
@@ -214,7 +214,7 @@ static semel_status mark_rest(struct semel_marking *marking, struct semel_relay_
 		semel_arena_alloc(batch->arena, batch->fetched.count * sizeof *marks);
 
 	if (!marks)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for marks");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for marks");
 	mark_batch.marks = marks;
 	mark_batch.count = 0;
 	for (uint32_t i = 0; i < batch->fetched.count; i++)

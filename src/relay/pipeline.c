@@ -433,10 +433,10 @@ static void complete_transaction(struct semel_pipeline *pipeline)
 	if (pipeline->broker->driver->complete_transaction(pipeline->broker, !transaction_open) &&
 	    transaction_open)
 		semel_log_detail(SEMEL_LOG_WARN,
-				 "transaction exceeds the window, publishing it in parts (raise "
-				 "--window and --window-bytes to twice its size)",
-				 "more than %u events or %llu bytes", window->unanswered,
-				 (unsigned long long)window->bytes);
+				 "transaction exceeds the window, publishing it in parts",
+				 "more than %u events or %llu bytes (raise --window and "
+				 "--window-bytes to twice its size)",
+				 window->unanswered, (unsigned long long)window->bytes);
 }
 
 /* Also with nothing in flight: polling keeps the connection alive. */
@@ -483,7 +483,7 @@ static bool is_busy(const struct semel_pipeline *pipeline, enum semel_step kind)
 		return pipeline->progress.unfinished ||
 		       semel_window_has_answered_batch(&pipeline->window);
 	return pipeline->progress.read || pipeline->progress.unfinished ||
-	       semel_pipeline_is_carrying(pipeline);
+	       semel_pipeline_has_in_flight(pipeline);
 }
 
 semel_status semel_pipeline_step(struct semel_pipeline *pipeline, enum semel_step kind,
@@ -512,7 +512,7 @@ semel_status semel_pipeline_step(struct semel_pipeline *pipeline, enum semel_ste
 	return status;
 }
 
-bool semel_pipeline_is_carrying(const struct semel_pipeline *pipeline)
+bool semel_pipeline_has_in_flight(const struct semel_pipeline *pipeline)
 {
 	return pipeline->window.batches.in_flight != NULL;
 }
@@ -582,7 +582,7 @@ semel_status semel_pipeline_open(const struct semel_pipeline_options *options,
 	struct semel_pipeline *pipeline = calloc(1, sizeof *pipeline);
 	*pipeline_out = NULL;
 	if (!pipeline)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the relay");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for the relay");
 	pipeline->options = *options;
 	pipeline->env = env;
 	pipeline->source = source;
@@ -609,7 +609,7 @@ void semel_pipeline_mark_answered(struct semel_pipeline *pipeline)
 	if (!pipeline->window.batches.in_flight || has_open_transaction(pipeline))
 		return;
 	if (semel_marking_mark_answered(&pipeline->marking, &error) != SEMEL_OK)
-		semel_log(SEMEL_LOG_WARN, "could not mark answered events, publishing them again",
+		semel_log(SEMEL_LOG_WARN, "cannot mark answered events, publishing them again",
 			  &(struct semel_log_fields){ .error = error.text });
 }
 

@@ -57,7 +57,7 @@ semel_status semel_pipeline_step(struct semel_pipeline *pipeline, enum semel_ste
  * most most_ms. 0: step again at once. */
 int64_t semel_pipeline_sleep_ms(const struct semel_pipeline *pipeline, int64_t most_ms);
 /* Something is in flight. */
-bool semel_pipeline_is_carrying(const struct semel_pipeline *pipeline);
+bool semel_pipeline_has_in_flight(const struct semel_pipeline *pipeline);
 /* There may be rows that the next step should read without a wakeup. */
 bool semel_pipeline_has_more(const struct semel_pipeline *pipeline);
 /* The window has enough free places to read more. */

@@ -214,7 +214,8 @@ static semel_status round_add(struct poll *poll, struct semel_lane_probe *at, se
 		semel_relay_batch_acquire(poll->batches, &poll->lanes->lanes[at->lane]);
 
 	if (!batch)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch of events");
+		return semel_error_set(error, SEMEL_INTERNAL,
+				       "out of memory for a batch of events");
 	poll->read_probes[poll->read_count] = at;
 	poll->read[poll->read_count++] = batch;
 	return SEMEL_OK;
@@ -377,7 +378,8 @@ static semel_status read_due(struct poll *poll, struct semel_lane_probe *found,
 		return SEMEL_OK;
 	struct semel_relay_batch *batch = semel_relay_batch_acquire(poll->batches, lane);
 	if (!batch)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch of events");
+		return semel_error_set(error, SEMEL_INTERNAL,
+				       "out of memory for a batch of events");
 	batch->exceptions = true;
 	batch->fetched.capacity =
 		limits->rows < poll->batches->rows_max ? limits->rows : poll->batches->rows_max;
@@ -550,7 +552,7 @@ semel_status semel_source_open_poll(const struct semel_env *env, struct semel_la
 	struct poll *poll = calloc(1, sizeof *poll);
 	*source_out = NULL;
 	if (!poll)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the relay");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for the relay");
 	poll->base.driver = &driver;
 	poll->env = env;
 	poll->lanes = lanes;

@@ -230,7 +230,7 @@ semel_status semel_relay_open_in(const struct semel_env *env, const semel_relay_
 
 no_memory:
 	semel_relay_close(relay);
-	return semel_error_set(error, SEMEL_INTERNAL, "no memory for a relay");
+	return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a relay");
 }
 
 /* A lane that was taken or lost changes what there is to read. */
@@ -339,7 +339,7 @@ static void sleep_until_due(struct semel_relay *relay)
 	if (wait_ms == 0)
 		return;
 	if (semel_pipeline_can_read(relay->pipeline) &&
-	    driver->arm_wakeup(relay->source, semel_pipeline_is_carrying(relay->pipeline))) {
+	    driver->arm_wakeup(relay->source, semel_pipeline_has_in_flight(relay->pipeline))) {
 		relay->must_read = true;
 		return;
 	}
@@ -422,13 +422,13 @@ static semel_status not_drained(const struct semel_relay *relay,
 		why = blocked;
 	if (!why[0])
 		why = owner ? "the timeout was too short (use a longer --timeout)"
-			    : "another relay owns the lanes (see: semel doctor)";
+			    : "another relay owns the lanes (run: semel doctor)";
 	return semel_error_set(error, SEMEL_NOT_FINISHED,
-			       "outbox not drained: %llu events waiting, %llu retrying, %llu "
-			       "blocked by a failed event: %s",
+			       "outbox not drained: %llu events waiting, %llu retrying or "
+			       "behind a retry, %llu blocked behind a dead letter: %s",
 			       (unsigned long long)counts->waiting,
 			       (unsigned long long)counts->retrying,
-			       (unsigned long long)(counts->parked + counts->blocked), why);
+			       (unsigned long long)counts->blocked, why);
 }
 
 /* A busy step does not count the events. */

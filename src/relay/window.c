@@ -105,7 +105,7 @@ bool semel_window_is_behind_refused(const struct semel_window *window,
 		uint32_t count = batch == mine ? at : batch->fetched.count;
 		for (uint32_t i = 0; batch->refused && i < count; i++)
 			if (batch->inflight[i].answered && batch->inflight[i].outcome != SEMEL_OK &&
-			    semel_event_is_sibling(&batch->fetched.rows[i].event, event))
+			    semel_event_has_same_aggregate(&batch->fetched.rows[i].event, event))
 				return true;
 	}
 	return false;

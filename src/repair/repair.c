@@ -53,7 +53,7 @@ struct repair {
 
 static semel_status no_memory(semel_error *error)
 {
-	return semel_error_set(error, SEMEL_INTERNAL, "no memory to repair");
+	return semel_error_set(error, SEMEL_INTERNAL, "out of memory for the repair");
 }
 
 /* ---- collecting ------------------------------------------------------------------------------ */

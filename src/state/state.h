@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of an event at one subscription, and of the hold of an ordering key: every state, every
- * transition, who may make it, and in which transaction.
+/* The state machines of an event at a subscription and of the hold of an ordering key: every state,
+ * every transition, who may make it, and in which transaction.
  *
  * An event has one state at a subscription. It is derived from the rows of the scope (claim, dead
  * letter, parked row, hold); a copy of the event at the broker carries no authority of its own, it
@@ -23,7 +23,7 @@ enum semel_state {
 	SEMEL_STATE_RECEIVED,  /* in flight at a consumer, nothing is decided; not durable */
 	SEMEL_STATE_CLAIMED,   /* claimed: its handler runs, or its consumer died */
 	SEMEL_STATE_DONE,      /* processed */
-	SEMEL_STATE_RETRYING,  /* failed for now; a delayed copy is at the broker */
+	SEMEL_STATE_RETRYING,  /* failed, and will be retried; a delayed copy is at the broker */
 	SEMEL_STATE_PARKED,    /* in the store, behind an earlier event of its ordering key */
 	SEMEL_STATE_DEAD,      /* a dead letter that an operator decides about */
 	SEMEL_STATE_IN_DOUBT,  /* the same, and it is unknown whether its effect happened */

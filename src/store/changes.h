@@ -2,7 +2,7 @@
 /* A store's change stream: the committed inserts of the outbox, as the database itself delivers
  * them, in the order of their commits. An optional part of the store seam.
  *
- * The database retains its log for a reader in a *slot*. Positions in the log are numbers that only
+ * The database retains its WAL for a reader in a *slot*. Positions in the WAL are numbers that only
  * grow. What the reader has confirmed is never delivered again; the rest is, after every start. A
  * confirmed position is also *recorded* in our own table, with the identity of the database that it
  * was read from, and the publication that the rows came through: a slot that is ahead of the
@@ -27,15 +27,15 @@ struct semel_changes {
 
 /* The slot at one moment. */
 struct semel_slot_state {
-	char obstacle[256]; /* why no stream is possible, and what to do; empty: none */
-	bool known;         /* the fields below are filled in */
+	char problem[256]; /* why no stream is possible, and what to do; empty: none */
+	bool known;        /* the fields below are filled in */
 	bool exists;
 	bool foreign;         /* the slot of this name is not ours */
-	bool lost;            /* the database has removed parts of the log that it needs */
+	bool lost;            /* the database has removed WAL that it needs */
 	bool active;          /* it has a reader */
 	uint64_t position;    /* confirmed */
-	uint64_t current;     /* the end of the log: every visible commit lies below it */
-	uint64_t retained;    /* bytes of the log that it retains */
+	uint64_t current;     /* the end of the WAL: every visible commit lies below it */
+	uint64_t retained;    /* bytes of WAL that it retains */
 	int64_t drawn_seq;    /* no commit below `current` has a row with a higher number */
 	char identity[64];    /* of the database and its history */
 	char publication[96]; /* changes with any change of the publication */

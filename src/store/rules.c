@@ -88,7 +88,7 @@ semel_status semel_dead_check_move(const struct semel_dead_letter_row *entry,
 semel_status semel_dead_not_found(const char *entry_id, semel_error *error)
 {
 	return semel_error_set(error, SEMEL_NOT_FOUND,
-			       "dead letter %s not found (list them: semel dlq list)", entry_id);
+			       "dead letter %s not found (run: semel dlq list)", entry_id);
 }
 
 semel_status semel_dead_add_refused(semel_tx tx, const struct semel_mark *mark, int64_t now_ms,
@@ -97,7 +97,7 @@ semel_status semel_dead_add_refused(semel_tx tx, const struct semel_mark *mark, 
 	char entry_id[SEMEL_UUID_SIZE];
 	struct semel_arena *arena = semel_arena_new(4096);
 	if (arena == NULL)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a dead letter");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a dead letter");
 	semel_uuid_make(semel_tx_env(tx), entry_id);
 	struct semel_dead_letter_row entry = {
 		.entry_id = semel_text_of(entry_id),

@@ -93,7 +93,7 @@ semel_status semel_store_lanes(semel_store *store, int64_t now_ms,
 	struct semel_lease *leases = calloc((size_t)count, sizeof(leases[0]));
 	*state_out = (struct semel_lanes_state){ .count = count };
 	if (leases == NULL)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the leases");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for the leases");
 	semel_status status = store->driver->outbox->lease_list(store, leases, error);
 	for (int32_t i = 0; i < count && status == SEMEL_OK; i++) {
 		state_out->low_sum += leases[i].low_seq;
@@ -113,7 +113,7 @@ semel_status semel_store_set_default_scope(semel_store *store, const char *scope
 	if (!semel_string_is_blank(scope)) {
 		copy = strdup(scope);
 		if (copy == NULL)
-			return semel_error_set(error, SEMEL_INTERNAL, "no memory for a scope");
+			return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a scope");
 	}
 	free(store->default_scope);
 	store->default_scope = copy;

@@ -9,9 +9,9 @@
  *
  * Threads: one store belongs to one thread. Time is passed in as now_ms. Ownership: rows are read
  * into the caller's arena. Errors: every function may return OUTAGE (the database is unreachable),
- * BUSY (locked for long), STORAGE_FULL, NO_SCHEMA, SCHEMA_NEWER, INTERNAL. After OUTAGE the caller
- * closes and reopens; an open transaction is gone then. Batches: arrays, so that a remote store can
- * send them in one round trip. Every driver passes tests/contract/store_suite.c.
+ * BUSY (lock not acquired in time), STORAGE_FULL, NO_SCHEMA, SCHEMA_NEWER, INTERNAL. After OUTAGE
+ * the caller closes and reopens; an open transaction is gone then. Batches: arrays, so that a
+ * remote store can send them in one round trip. Every driver passes tests/contract/store_suite.c.
  */
 #ifndef SEMEL_STORE_STORE_H
 #define SEMEL_STORE_STORE_H

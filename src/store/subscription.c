@@ -14,7 +14,7 @@ semel_status semel_subscriptions_read(semel_store *store, struct semel_arena *ar
 {
 	*rows_out = semel_arena_alloc(arena, sizeof(**rows_out) * SEMEL_SUBSCRIPTIONS_MAX);
 	if (!*rows_out)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for subscriptions");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for subscriptions");
 	return store->driver->upkeep->subscription_list(store, arena, *rows_out,
 							SEMEL_SUBSCRIPTIONS_MAX, count_out, error);
 }
@@ -77,7 +77,7 @@ bool semel_topics_add(struct semel_topics *topics, struct semel_text topic,
 		      struct semel_arena *arena)
 {
 	if (semel_topics_has(topics, topic) || semel_text_has_nul(topic))
-		return true; /* no event is sent to a topic with a zero byte */
+		return true; /* no event is sent to a topic with a NUL byte */
 	const char **names = semel_arena_alloc(arena, sizeof(char *) * (topics->count + 2));
 	const char *name = semel_text_string(semel_arena_text(arena, topic.data, topic.length));
 	if (!names || !name)
@@ -117,7 +117,7 @@ semel_status semel_subscription_all_topics(semel_store *store,
 	status = store->driver->upkeep->subscription_topics(store, row->scope, add_topic,
 							    &collection, error);
 	if (collection.failed)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for topics");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for topics");
 	return status;
 }
 
@@ -134,7 +134,7 @@ semel_status semel_topics_read_published(semel_store *store, struct semel_arena 
 	semel_status status =
 		store->driver->outbox->topics_each(store, add_published, &collection, error);
 	if (collection.failed)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for topics");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for topics");
 	return status;
 }
 

@@ -29,7 +29,7 @@ semel_status semel_subscription_all_topics(semel_store *store,
 					   const struct semel_subscription_row *row,
 					   struct semel_arena *arena,
 					   struct semel_topics *topics_out, semel_error *error);
-/* Adds a topic unless the list has it. False: no memory. */
+/* Adds a topic unless the list has it. False: out of memory. */
 bool semel_topics_add(struct semel_topics *topics, struct semel_text topic,
 		      struct semel_arena *arena);
 /* Topics of the newest events of the outbox, in the arena. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A separate place in the user's database for a trial (`semel drill`): tables beside the user's
- * own, under a name that only a trial has.
+/* A separate namespace in the user's database for a trial (`semel drill`; PostgreSQL: a schema):
+ * tables beside the user's own, under a name that only a trial has.
  *
  * A trial is identified by its id, from which the driver makes the name. It is locked as long as
  * the session that has locked it is open; a trial that another session can lock was left behind.
@@ -9,7 +9,7 @@
  * Optional: a store whose database is a file needs none, since a trial creates its own file.
  * Threads: a session belongs to one thread. Errors: those of store.h.
  *
- * To change here: nothing but what makes, finds and removes such a place; what runs in it
+ * To change here: nothing but what creates, finds and removes such a namespace; what runs in it
  * belongs to src/cli/plays/drill. */
 #ifndef SEMEL_STORE_TRIAL_H
 #define SEMEL_STORE_TRIAL_H
@@ -42,7 +42,7 @@ typedef semel_status semel_trial_remove_fn(struct semel_trial_session *session, 
 /* The lowest id above `after` for which there is a trial; 0: none. */
 typedef semel_status semel_trial_next_fn(struct semel_trial_session *session, uint64_t after,
 					 uint64_t *id_out, semel_error *error);
-/* The URL by which the store finds its tables in the trial. In the arena; NULL: no memory. */
+/* The URL by which the store finds its tables in the trial. In the arena; NULL: out of memory. */
 typedef const char *semel_trial_url_fn(const struct semel_url *url, uint64_t id,
 				       struct semel_arena *arena);
 

@@ -171,7 +171,7 @@ typedef semel_status semel_store_trace_fn(semel_store *store, const char *event_
 
 struct semel_slot_status {
 	bool exists;
-	bool lost;   /* the database has removed parts of the log that it needs */
+	bool lost;   /* the database has removed WAL that it needs */
 	bool active; /* a session reads from it */
 	uint64_t retained;
 	int64_t limit; /* bytes that the server keeps at most; -1: no limit */

@@ -103,7 +103,7 @@ static void the_window_is_full_after_as_many_events_as_it_holds(void **state)
 	steps_consume(url, "billing", STEPS_WINDOW + 1);
 }
 
-static void a_refused_event_holds_its_later_siblings(void **state)
+static void a_refused_event_holds_later_ones_of_its_aggregate(void **state)
 {
 	(void)state;
 	if (suite->refused_payload_size == 0)
@@ -760,7 +760,7 @@ int broker_suite_run(const struct broker_suite_factory *factory)
 	const struct CMUnitTest tests[] = {
 		TEST(what_is_confirmed_is_delivered_once),
 		TEST(the_window_is_full_after_as_many_events_as_it_holds),
-		TEST(a_refused_event_holds_its_later_siblings),
+		TEST(a_refused_event_holds_later_ones_of_its_aggregate),
 		TEST(a_reopened_broker_still_has_everything),
 		TEST(every_field_travels_unchanged),
 		TEST(an_empty_payload_stays_empty),

@@ -90,7 +90,7 @@ static void refuse(rd_kafka_resp_err_t error, semel_status expected)
 	semel_broker_close(broker);
 }
 
-static void an_event_that_the_broker_finds_too_large_holds_its_later_siblings(void **state)
+static void an_event_that_the_broker_finds_too_large_holds_later_ones_of_its_aggregate(void **state)
 {
 	(void)state;
 	refuse(RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE, SEMEL_TOO_LARGE);
@@ -171,7 +171,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(a_refused_batch_is_sent_again_one_by_one),
-		TEST(an_event_that_the_broker_finds_too_large_holds_its_later_siblings),
+		TEST(an_event_that_the_broker_finds_too_large_holds_later_ones_of_its_aggregate),
 		TEST(a_topic_that_we_may_not_write_to_is_an_answer_about_the_event),
 		TEST(a_producer_that_has_lost_count_is_an_outage),
 		TEST(a_share_that_cannot_be_taken_is_an_outage_and_left_in_order),

@@ -59,7 +59,7 @@ def test_a_handler_that_is_unreachable_for_a_while_loses_nothing(shop):
     log = shop.folder / "log"
     with log.open("w") as stderr:
         child = shop.spawn(*CONSUME, "--http", url, "--drain", "--timeout", "60s", "--concurrency", "4", stderr=stderr)
-    wait_for(lambda: log.read_text().count("half open") > 2, what="three failed attempts")
+    wait_for(lambda: log.read_text().count("half-open") > 2, what="three failed attempts")
     with Endpoint(port=port) as endpoint:
         assert child.wait(60) == 0
         ids = {headers["Idempotency-Key"] for _, headers, _ in endpoint.requests}

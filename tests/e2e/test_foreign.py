@@ -194,7 +194,7 @@ def test_a_foreign_message_that_breaks_the_contract_is_a_dead_letter(shop, chann
 LONG = "".join(str(uuid.uuid4()) for _ in range(200))[:6000]  # cannot be compressed
 UNFIT = {
     "id not UTF-8": ({"message_id": b"a\xff\xfe"}, "id is not valid UTF-8"),
-    "id with a zero byte": ({"message_id": "a\x00b"}, "id has a zero byte"),
+    "id with a NUL byte": ({"message_id": "a\x00b"}, "id has a NUL byte"),
     "long id": ({"message_id": None, "headers": {"cloudEvents_id": LONG}}, "id is 6000 bytes long"),
     "type not UTF-8": ({"type": b"\xff"}, "type is not valid UTF-8"),
     "long type": ({"type": None, "headers": {"cloudEvents_type": LONG}}, "type is 6000 bytes long"),
@@ -251,7 +251,7 @@ def test_zero_bytes_in_a_foreign_message_end_in_a_dead_letter_and_not_in_a_loop(
     odd = {send(channel, b'{"a": "\\u0000"}', routing_key="1"): "",
            send(channel, routing_key="2", headers={"x": "a\x00b", "semel-previous": "p\x00q"}, type="refused.v1"): "",
            send(channel, routing_key="3", headers={"x\x00y": "a"}): "headers",
-           send(channel, routing_key="4\x00x"): "zero byte",
+           send(channel, routing_key="4\x00x"): "NUL byte",
            send(channel, b"\x00", content_type="text/plain", routing_key="5"): ""}
     good = send(channel, routing_key="6", headers={"x": "a\x00b", "traceparent": "00\x00", "correlationId": "c\x00d"})
     handler = INVOICE.replace(":payload)", "CASE WHEN :type = 'refused.v1' THEN '{' ELSE :payload END::jsonb)")

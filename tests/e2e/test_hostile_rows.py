@@ -93,12 +93,12 @@ def test_a_name_with_a_zero_byte_is_a_dead_letter_and_is_not_taken_for_another_n
     assert words(shop) == ["good"]
     letters = shop.json("dlq", "list", "--scope", "relay")
     assert len(letters) == written
-    assert all("zero byte" in letter["failureReason"] for letter in letters), letters
+    assert all("NUL byte" in letter["failureReason"] for letter in letters), letters
     for letter in letters:
         shop.ok("dlq", "replay", letter["dlqEntryId"])
     relay(shop)
     again = shop.json("dlq", "list", "--scope", "relay", "--status", "pending")
-    assert len(again) == written and all("zero byte" in letter["failureReason"] for letter in again)
+    assert len(again) == written and all("NUL byte" in letter["failureReason"] for letter in again)
     for letter in again:
         shop.ok("dlq", "discard", letter["dlqEntryId"], "--reason", "written by mistake")
     assert shop.run("verify").returncode in (0, 1)

@@ -176,11 +176,11 @@ def test_a_foreign_record_that_breaks_the_contract_is_a_dead_letter(shop, topic,
 LONG = "".join(str(uuid.uuid4()) for _ in range(200))[:6000]  # cannot be compressed
 UNFIT = {
     "id not UTF-8": ({"event_id": b"a\xff\xfe"}, "id is not valid UTF-8"),
-    "id with a zero byte": ({"event_id": b"a\x00b"}, "id has a zero byte"),
+    "id with a NUL byte": ({"event_id": b"a\x00b"}, "id has a NUL byte"),
     "long id": ({"event_id": LONG}, "id is 6000 bytes long"),
     "type not UTF-8": ({"ce_type": b"\xff"}, "type is not valid UTF-8"),
     "aggregate not UTF-8": ({"semel-aggregate-id": b"\xff\xfe"}, "aggregate id is not valid UTF-8"),
-    "aggregate with a zero byte": ({"semel-aggregate-id": b"a\x00b"}, "aggregate id has a zero byte"),
+    "aggregate with a NUL byte": ({"semel-aggregate-id": b"a\x00b"}, "aggregate id has a NUL byte"),
     "long key": ({"key": LONG}, "aggregate id is 6000 bytes long"),
     "long aggregate type": ({"semel-aggregate-type": LONG}, "aggregate type is 6000 bytes long"),
     "content type not UTF-8": ({"content-type": b"text/\xff"}, "content type is not valid UTF-8"),
@@ -204,7 +204,7 @@ def test_a_foreign_record_with_a_name_that_no_store_can_keep_is_a_dead_letter(sh
 
 
 def test_zero_bytes_in_a_payload_and_a_header_are_kept_in_a_dead_letter_and_replayed(shop, topic):
-    """Also if the store keeps no zero byte in a text, the dead letter has it unchanged."""
+    """Also if the store keeps no NUL byte in a text, the dead letter has it unchanged."""
     event_id = send(shop, value=b'{"a": "\\u0000"}', x=b"a\x00b")
     refuse = ("consume", "--scope", "billing", "--topic", TOPIC, "--exec", "exit 1", "--attempts", "1", "--drain")
     shop.ok(*refuse)

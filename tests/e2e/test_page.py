@@ -211,7 +211,7 @@ def test_it_fits_a_phone(shop, url, browser):
 
 def test_what_needs_attention_is_on_top_with_a_link(shop, url, browser):
     browser.get(url)
-    wait_for(lambda: "Nothing" in text(browser, "#no-findings"), timeout=60, what="a page without findings")
+    wait_for(lambda: "No problems found" in text(browser, "#no-findings"), timeout=60, what="a page without findings")
     assert browser.title == "Semel"
     publish(shop, "bad", "1")
     publish(shop, "second", "1")

@@ -233,7 +233,7 @@ def test_an_event_that_is_too_large_is_given_up_at_once_and_holds_back_only_its_
     assert words(shop) == ["b1"]
     (letter,) = letters(shop)
     assert (letter["sourceService"], letter["attempts"]) == ("relay", 1)
-    assert "max-message 100" in letter["failureReason"]
+    assert "max-message=100" in letter["failureReason"]
     assert status_of(shop) == {"x" * 200: "FAILED", "a2": "NEW", "b1": "PUBLISHED"}
     shop.ok("verify")
 
@@ -311,7 +311,7 @@ def test_a_relay_that_blocks_reports_why_it_is_not_drained(shop):
     publish(shop, "x" * 200, "a")
     publish(shop, "a2", "a")
     small = ("--broker", "local:semel-broker.db?max-message=100")
-    shop.drain_times_out(*small, "relay", "--poison", "block", expected=["1 blocked by a failed event"])
+    shop.drain_times_out(*small, "relay", "--poison", "block", expected=["1 blocked behind a dead letter"])
     shop.ok("dlq", "discard", letters(shop)[0]["dlqEntryId"])
     relay(shop, "--poison", "block")
     assert status_of(shop)["a2"] == "PUBLISHED"

@@ -152,7 +152,7 @@ def test_a_lost_event_is_found_and_sent_again_and_the_others_stay_single(shop):
 
     reader = shop.follow("message-loss", EVENT=ids[1], AGGREGATE="order:1")
     assert "published" in reader.answer("semel trace") and "processed" not in reader.answer("semel trace")
-    assert re.search("everything that (is needed|could be checked) exists", reader.answer("topology check"))
+    assert "no differences found" in reader.answer("topology check")
     assert (1, "verify --scope billing") in reader.codes()
     assert reader.answer("--dry-run").startswith("would replay 1 event")
     shop.consume()
@@ -183,7 +183,7 @@ def test_dead_letters_are_grouped_and_after_the_fix_all_are_done_in_order(bare):
     counts = reader.answer("semel dlq count\n")
     assert counts.startswith("3\n")
     assert re.search(r"3 billing", counts) and re.search(r"3 CHECK constraint failed: total > 0", counts)
-    assert "reason       CHECK constraint failed" in reader.answer("semel dlq show")
+    assert "reason         CHECK constraint failed" in reader.answer("semel dlq show")
     assert '"paused":true' in reader.answer("/pause").replace(" ", "")
     shop.accept_all()
     reader.environment["ENTRY"] = shop.semel.json("dlq", "list", env=shop.environment)[0]["dlqEntryId"]
@@ -222,7 +222,7 @@ def test_the_head_of_a_poisoned_key_is_found_and_replayed_with_its_followers(bar
 
     reader = shop.follow("poisoned-key", EVENT=waiting)
     assert "1 parked behind it" in reader.answer("semel dlq list")
-    assert "reason       CHECK constraint failed" in reader.answer("semel dlq show")
+    assert "reason         CHECK constraint failed" in reader.answer("semel dlq show")
     assert "dlq replay" in [" ".join(words.split()[:2]) for _, words in reader.codes()]
     shop.consume()
     assert shop.invoices() == [("8", 5), ("7", -5), ("7", 5)]
@@ -244,7 +244,7 @@ def test_an_effect_in_doubt_is_decided_by_an_operator_and_runs_at_most_once_more
     sent = (shop.semel.folder / "sent").read_text().split()
 
     reader = shop.follow("effect-in-doubt", SCOPE="mail")
-    assert "reason       in doubt" in reader.answer("semel dlq show")
+    assert "reason         in doubt" in reader.answer("semel dlq show")
     shop.ok(*words)
     again = (shop.semel.folder / "sent").read_text().split()
     assert len(sent) == 1 and len(again) == 2 and set(again) <= set(ids)

@@ -138,7 +138,7 @@ def test_a_secret_on_the_command_line_is_overwritten_in_the_process_list_and_rep
     assert re.search(r"Max core file size +[01] ", limits), limits
     semel.stop(server.child)
     log = server.child.stderr.read()
-    assert "given on the command line" in log
+    assert "URL with a secret on the command line" in log
     assert_no_secret(log, "serve")
 
 

@@ -46,7 +46,7 @@ def scope_of(shop, *more):
 
 
 def while_open(shop, ask):
-    """The answer while the breaker is open: during a probe it is half open, and no consumer is stalled."""
+    """The answer while the breaker is open: during a probe it is half-open, and no consumer is stalled."""
     def once():
         before, answer, after = row(shop)[0], ask(), row(shop)[0]
         return (answer,) if before == after == 2 else None
@@ -69,10 +69,10 @@ def test_every_command_reports_that_the_handler_is_down(shop):
     (finding,) = while_open(shop, lambda: findings(shop, "consumers"))
     assert finding["gravity"] == "problem" and REFUSED in finding["text"]
     top = while_open(shop, lambda: shop.ok("top"))
-    assert f"stalled: billing: no answer from {REFUSED}" in top and "\nready\n" not in top
+    assert f"not consuming: billing: no answer from {REFUSED}" in top and "\nready\n" not in top
     (subscription,) = shop.json("top")["subscriptions"]
     assert (subscription["lag"], subscription["consumers"]) == (2, 1)
-    assert subscription["breaker"] in (1, 2), "open, or half open during a probe"
+    assert subscription["breaker"] in (1, 2), "open, or half-open during a probe"
     shop.stop(consumer)
 
 

@@ -80,7 +80,7 @@ def test_into_a_pipe_it_prints_once(shop):
     assert "\x1b" not in text and "\nready\n" in text
     rows = {line.split()[0]: line.split()[1:] for line in text.splitlines() if line.strip()}
     assert rows["outbox"][:5] == ["1", "0", "0", "0", "1"]
-    lag, change, delayed, retrying, parked, blocked, dead = rows["billing"][:7]
+    lag, change, delayed, waiting, parked, blocked, dead = rows["billing"][:7]
     assert (change, parked, blocked, dead) == ("-", "1", "0", "1") and lag.isdigit()
     dashboard = shop.json("top")
     assert dashboard["outbox"]["waiting"] == 1 and dashboard["pending"] == 1 and dashboard["reasons"] == []

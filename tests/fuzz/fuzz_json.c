@@ -6,7 +6,7 @@
 
 #include <jansson.h>
 
-/* Where the two differ on purpose: zero bytes, huge numbers, deep nesting. */
+/* Where the two differ on purpose: NUL bytes, huge numbers, deep nesting. */
 static bool is_known_difference(struct semel_text text, enum json_error_code code)
 {
 	size_t depth = 0;

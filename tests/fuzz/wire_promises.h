@@ -35,7 +35,7 @@ static inline void check_event(const struct semel_event *event,
 	PROMISE(event->type.data && event->aggregate_type.data && event->content_type.data);
 	PROMISE(semel_time_is_in_calendar(event->time_ms));
 	PROMISE(semel_text_is_utf8(event->headers) && event->headers.data[0] == '{');
-	/* A name with a zero byte is no name; such an event breaks the contract. */
+	/* A name with a NUL byte is no name; such an event breaks the contract. */
 	if (!semel_json_is_valid(event->headers))
 		PROMISE(semel_text_find(event->headers, SEMEL_TEXT("\\u0000")) &&
 			semel_event_check(event, NULL) == SEMEL_CONTRACT);

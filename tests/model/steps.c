@@ -180,7 +180,7 @@ static void replay(struct world *world, const struct step *step)
 	       "replay");
 }
 
-/* If it is killed in between, it may have forgotten claims whose events it did not send: they are
+/* If it is killed in between, it may have deleted claims whose events it did not send: they are
  * missing until the same replay is run again. */
 static void reprocess(struct world *world, const struct step *step)
 {

@@ -98,20 +98,25 @@ function station(label, value, note, kind = "", href = null) {
   return element("li", { class: kind }, ...(href ? [element("a", { href }, ...parts)] : parts));
 }
 
+// waitsFor is a reason of the breaker only while consumers are running and none of them is paused.
+function breakerText(one) {
+  return one.waitsFor && one.consumers > 0 && !one.paused ? `breaker open: ${one.waitsFor}` : "breaker open";
+}
+
 // What an operator has to know first, problems before warnings, each with a link to the details.
 function findings(dashboard) {
   const found = dashboard.reasons.map((reason) => ["bad", reason]);
   for (const one of dashboard.subscriptions) {
     const dead = one.deadLetters;
     if (dead) found.push(["bad", `${one.scope}: ${plural(dead, "dead letter pending", "dead letters pending")}${one.parked ? `, ${plural(one.parked, "event", "events")} parked behind` : ""}`, `#dead/${encodeURIComponent(one.scope)}`, "Show"]);
-    if (one.breaker === 2) found.push(["bad", `${one.scope}: breaker open, the dependency of its handler is unavailable`]);
+    if (one.breaker === 2) found.push(["bad", `${one.scope}: ${breakerText(one)}`]);
     if (one.paused) found.push(["warn", `${one.scope}: paused${one.lag ? `, ${plural(one.lag, "event", "events")} waiting` : ""}`]);
     if (one.lag === null) found.push(["warn", `${one.scope}: lag unknown, the broker is not reachable`]);
-    if (one.retrying) found.push(["warn", `${one.scope}: ${plural(one.retrying, "event", "events")} being retried`]);
+    if (one.retrying) found.push(["warn", `${one.scope}: ${plural(one.retrying, "event", "events")} waiting behind a retry or a gap`]);
   }
-  const relay = dashboard.pending - sum(dashboard.subscriptions, "deadLetters");
-  if (relay > 0) found.push(["bad", `relay: ${plural(relay, "event", "events")} could not be published`, "#dead", "Show"]);
-  if (dashboard.outbox.retrying) found.push(["warn", `relay: the broker refused ${plural(dashboard.outbox.retrying, "event", "events")}${dashboard.outbox.lastError ? `: ${dashboard.outbox.lastError}` : ""}`]);
+  const other = dashboard.pending - sum(dashboard.subscriptions, "deadLetters");
+  if (other > 0) found.push(["bad", `${plural(other, "dead letter", "dead letters")} pending in other scopes (relay, applications)`, "#dead", "Show"]);
+  if (dashboard.outbox.retrying) found.push(["warn", `relay: ${plural(dashboard.outbox.retrying, "event", "events")} in backoff after a refusal, or behind one${dashboard.outbox.lastError ? `: ${dashboard.outbox.lastError}` : ""}`]);
   return found.sort((one, other) => (one[0] === "bad" ? 0 : 1) - (other[0] === "bad" ? 0 : 1));
 }
 
@@ -142,8 +147,8 @@ function showFlow(dashboard) {
     station("processed", process.done, "by handlers"),
   );
   $("aside").replaceChildren(
-    station("refused", outbox.retrying, outbox.lastError || "by the broker, retrying", outbox.retrying ? "warn" : ""),
-    station("retrying", sum(subscriptions, "retrying"), "by subscriptions", sum(subscriptions, "retrying") ? "warn" : ""),
+    station("retrying", outbox.retrying, outbox.lastError || "refused by the broker, or behind one", outbox.retrying ? "warn" : ""),
+    station("waiting", sum(subscriptions, "retrying"), "behind a retry or a gap", sum(subscriptions, "retrying") ? "warn" : ""),
     station("parked", sum(subscriptions, "parked") + sum(subscriptions, "blocked") + outbox.parked + outbox.blocked, "behind dead letters"),
     station("dead", dead, dead ? "pending" : "none", dead ? "bad" : "", "#dead"),
   );

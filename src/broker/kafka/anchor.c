@@ -82,7 +82,7 @@ void semel_kafka_anchor_expect(struct semel_kafka_assignment *assignment,
 }
 
 /* A log that was truncated may grow past our offset before the next check: so the record that was
- * acked last before the disturbance is expected too, not only the verified one. */
+ * acked last before the error is expected too, not only the verified one. */
 static void expect_last_acked(struct semel_kafka_assignment *assignment)
 {
 	bool unverified = assignment->unverified;
@@ -132,7 +132,7 @@ static void commit_beginning(struct semel_kafka *kafka, struct semel_kafka_assig
 	entry->offset = assignment->position;
 	rd_kafka_resp_err_t err = semel_kafka_commit_sync(kafka, list);
 	if (err)
-		semel_log(SEMEL_LOG_DEBUG, "beginning of a replaced topic not committed",
+		semel_log(SEMEL_LOG_DEBUG, "cannot commit the start offset of a replaced topic",
 			  &(struct semel_log_fields){ .topic = assignment->event_topic,
 						      .error = library->err2str(err) });
 	library->topic_partition_list_destroy(list);
@@ -344,10 +344,9 @@ static void end_round(struct semel_kafka *kafka)
 	for (uint32_t i = 0; i < kafka->assignment_count; i++) {
 		struct semel_kafka_assignment *assignment = &kafka->assignments[i];
 		if (assignment->requested && assignment->unverified)
-			semel_log(SEMEL_LOG_WARN,
-				  "not reading the partition until a known record is found in it "
-				  "(is its leader running?)",
+			semel_log(SEMEL_LOG_WARN, "partition not read until its anchor is verified",
 				  &(struct semel_log_fields){
+					  .detail = "is the leader of the partition running?",
 					  .consumer = kafka->scope,
 					  .topic = semel_kafka_own_name(kafka, assignment->topic),
 					  .partition = assignment->partition,

@@ -87,7 +87,7 @@ static void write_log(const rd_kafka_t *client, int level, const char *facility,
 	(void)client;
 	(void)level;
 	(void)facility;
-	semel_log(SEMEL_LOG_DEBUG, "librdkafka logged a line",
+	semel_log(SEMEL_LOG_DEBUG, "message from librdkafka",
 		  &(struct semel_log_fields){ .error = text });
 }
 
@@ -263,7 +263,7 @@ static semel_status make_consumer(struct semel_kafka *kafka, const char *group,
 	char *full = semel_kafka_full_name(kafka, group);
 	const struct semel_kafka_setting name = { .name = "group.id", .value = full };
 	semel_status status = full ? set(kafka, conf, &name, 1, error)
-				   : semel_error_set(error, SEMEL_INTERNAL, "no memory");
+				   : semel_error_set(error, SEMEL_INTERNAL, "out of memory");
 	free(full);
 	if (status != SEMEL_OK)
 		goto destroy_conf;

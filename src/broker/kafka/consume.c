@@ -158,7 +158,7 @@ static bool reserve_unacked(struct semel_kafka_assignment *assignment)
 	return true;
 }
 
-/* A record (message NULL: something that needs no ack) was read. False: no memory. */
+/* A record (message NULL: something that needs no ack) was read. False: out of memory. */
 static bool add_unacked(struct semel_kafka_assignment *assignment, rd_kafka_message_t *message,
 			int64_t offset)
 {
@@ -322,7 +322,7 @@ static semel_status take_message(struct semel_kafka *kafka,
 	if (err == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED)
 		return semel_kafka_call_failed(kafka, err, "read a topic", error);
 	return added ? SEMEL_OK
-		     : semel_error_set(error, SEMEL_INTERNAL, "no memory for a delivery");
+		     : semel_error_set(error, SEMEL_INTERNAL, "out of memory for a delivery");
 }
 
 /* Reads up to count more records of the assignment. */
@@ -383,7 +383,8 @@ static semel_status fetch_ready(struct semel_kafka *kafka,
 		struct semel_delivery *delivery = &batch->deliveries[batch->count];
 		if (!semel_kafka_read_record(kafka, assignment, unacked->message, batch->arena,
 					     delivery))
-			return semel_error_set(error, SEMEL_INTERNAL, "no memory for a delivery");
+			return semel_error_set(error, SEMEL_INTERNAL,
+					       "out of memory for a delivery");
 		delivery->redelivered = unacked->redelivered;
 		delivery->offset_in_store = kafka->offset_store && assignment->tier == 0;
 		delivery->tag =

@@ -42,7 +42,7 @@ struct semel_kafka_assignment {
 	char *event_topic; /* the topic of its events */
 	uint32_t tier;     /* 0: no retry topic */
 	int32_t partition;
-	int32_t owner; /* partition of the topic with which it is assigned and revoked */
+	int32_t group_partition; /* of the topic, with which it is assigned and revoked */
 	bool owned, releasing;
 	uint32_t epoch; /* counts assignments: what was fetched in an earlier one cannot be acked */
 	rd_kafka_queue_t *queue;
@@ -75,7 +75,8 @@ struct semel_kafka_assignment {
 struct semel_kafka_assignment *semel_kafka_assignment_find(struct semel_kafka *kafka,
 							   const char *topic, int32_t partition);
 /* The entry's partition is ours from now on, and is read from the entry's offset. Records up to
- * redelivered_to may have been fetched before (-1: nothing was ever committed). NULL: no memory. */
+ * redelivered_to may have been fetched before (-1: nothing was ever committed). NULL: out of
+ * memory. */
 struct semel_kafka_assignment *semel_kafka_assignment_start(struct semel_kafka *kafka,
 							    const rd_kafka_topic_partition_t *entry,
 							    int64_t redelivered_to);
@@ -110,7 +111,7 @@ bool semel_kafka_group_is_joining(const struct semel_kafka *kafka);
 
 /* ---- record.c ---- */
 
-/* The record as a delivery, in the arena. False: no memory. */
+/* The record as a delivery, in the arena. False: out of memory. */
 bool semel_kafka_read_record(struct semel_kafka *kafka,
 			     const struct semel_kafka_assignment *assignment,
 			     const rd_kafka_message_t *message, struct semel_arena *arena,

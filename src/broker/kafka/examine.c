@@ -189,19 +189,20 @@ static void compare_settings(const struct comparison *comparison,
 static void compare_retention(const struct comparison *comparison,
 			      const struct semel_kafka_topic *topic, const struct config *config)
 {
-	char text[512], retention[SEMEL_TIME_SIZE] = "forever", remembered[SEMEL_TIME_SIZE];
+	char text[512], events[SEMEL_TIME_SIZE], claims[SEMEL_TIME_SIZE];
 	int64_t inbox_ms = comparison->options->inbox_ms;
 	if (inbox_ms == 0 || !config->known ||
 	    (config->retention_ms >= 0 && config->retention_ms <= inbox_ms && !config->compacted))
 		return;
-	if (config->retention_ms >= 0 && !config->compacted)
-		semel_duration_format(config->retention_ms, retention);
-	semel_duration_format(inbox_ms, remembered);
+	bool forever = config->retention_ms < 0 || config->compacted;
+	if (!forever)
+		semel_duration_format(config->retention_ms, events);
+	semel_duration_format(inbox_ms, claims);
 	snprintf(text, sizeof(text),
-		 "topic %s keeps events %s, the inbox remembers them %s: a group that is set back "
-		 "further processes them twice (make retention.ms shorter, or retention.inbox "
-		 "longer)",
-		 topic->name, retention, remembered);
+		 "topic %s retains events %s%s, the inbox retains claims for %s: a group whose "
+		 "offsets are reset further back would process events twice (reduce "
+		 "retention.ms, or increase retention.inbox)",
+		 topic->name, forever ? "forever" : "for ", forever ? "" : events, claims);
 	report(comparison, text);
 }
 

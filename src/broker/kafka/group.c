@@ -112,7 +112,7 @@ semel_status semel_kafka_group_join_watch(struct semel_kafka *kafka, rd_kafka_co
 {
 	kafka->group_join = calloc(1, sizeof(*kafka->group_join));
 	if (!kafka->group_join)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a subscription");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a subscription");
 	kafka->group_join->library = kafka->library;
 	(void)kafka->library->conf_interceptor_add_on_new(conf, "semel", observe_requests,
 							  kafka->group_join);
@@ -271,7 +271,7 @@ static void handle_commit_result(struct semel_kafka *kafka, rd_kafka_event_t *ev
 	kafka->committing = false;
 	if (!err || err == RD_KAFKA_RESP_ERR__NO_OFFSET)
 		return;
-	semel_log(SEMEL_LOG_DEBUG, "commit failed, retrying",
+	semel_log(SEMEL_LOG_DEBUG, "offset commit failed, retrying",
 		  &(struct semel_log_fields){ .consumer = kafka->scope,
 					      .error = kafka->library->err2str(err) });
 	retry_commits(kafka);
@@ -285,7 +285,7 @@ static semel_status check_assign(struct semel_kafka *kafka, rd_kafka_error_t *fa
 	if (!failure)
 		return SEMEL_OK;
 	semel_status status = semel_error_set(
-		error, SEMEL_OUTAGE, "cannot take the partitions assigned by group %s at %s: %s",
+		error, SEMEL_OUTAGE, "cannot accept the partitions assigned by group %s at %s: %s",
 		kafka->scope, kafka->address, kafka->library->error_string(failure));
 	kafka->library->error_destroy(failure);
 	return status;
@@ -350,8 +350,8 @@ static semel_status start_assignment(struct semel_kafka *kafka,
 	struct semel_kafka_assignment *assignment =
 		semel_kafka_assignment_start(kafka, entry, fetched_to);
 	if (!assignment)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a partition");
-	assignment->owner = semel_kafka_topic_partition_of(entry);
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a partition");
+	assignment->group_partition = semel_kafka_topic_partition_of(entry);
 	for (uint32_t i = 0; i < count; i++)
 		semel_kafka_anchor_expect(assignment, anchors[i], false);
 	if (count > 0) { /* until they are found, the next owner searches for both */
@@ -469,7 +469,7 @@ static void revoke_partition(struct semel_kafka *kafka, const rd_kafka_topic_par
 	kafka->library->topic_partition_list_add(kafka->revoked, entry->topic, entry->partition);
 	for (uint32_t i = 0; i < kafka->assignment_count; i++) {
 		struct semel_kafka_assignment *assignment = &kafka->assignments[i];
-		if (!assignment->owned || assignment->owner != entry->partition ||
+		if (!assignment->owned || assignment->group_partition != entry->partition ||
 		    strcmp(assignment->event_topic, own) != 0)
 			continue;
 		assignment->releasing = true;

@@ -43,7 +43,7 @@ static semel_status add_topic(struct semel_kafka *kafka, struct backlog_scan *sc
 	struct offset_range *ranges =
 		realloc(scan->ranges, (scan->count + topic->partitions) * sizeof(scan->ranges[0]));
 	if (!ranges)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a backlog");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a backlog");
 	scan->ranges = ranges;
 	for (uint32_t i = 0; i < topic->partitions; i++)
 		ranges[scan->count++] = (struct offset_range){ .topic = topic->full,

@@ -73,7 +73,7 @@ static semel_status kafka_open(const struct semel_url *url, const struct semel_e
 		return status;
 	struct semel_kafka *kafka = calloc(1, sizeof(*kafka));
 	if (!kafka)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the broker");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for the broker");
 	kafka->broker.driver = &semel_kafka_driver;
 	kafka->library = library;
 	kafka->env = env;
@@ -81,7 +81,7 @@ static semel_status kafka_open(const struct semel_url *url, const struct semel_e
 	kafka->scratch = semel_arena_new(ARENA_BLOCK);
 	if (kafka->event_fd < 0 || !kafka->scratch ||
 	    !semel_kafka_window_new(&kafka->window, window)) {
-		status = semel_error_set(error, SEMEL_INTERNAL, "no memory for the broker");
+		status = semel_error_set(error, SEMEL_INTERNAL, "out of memory for the broker");
 		goto close;
 	}
 	status = semel_kafka_settings_read(url, &kafka->settings, error);

@@ -139,7 +139,7 @@ semel_status semel_kafka_send(struct semel_kafka *kafka, struct semel_kafka_infl
 
 /* ---- first_record.c ---- */
 
-/* Fills in topic and partition. False: no memory. */
+/* Fills in topic and partition. False: out of memory. */
 bool semel_kafka_choose_partition(struct semel_kafka *kafka, const struct semel_kafka_topic *topic,
 				  struct semel_kafka_inflight *inflight);
 bool semel_kafka_is_behind_first(struct semel_kafka *kafka,

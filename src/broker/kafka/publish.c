@@ -82,7 +82,7 @@ bool semel_kafka_is_held(const struct semel_kafka_window *window,
 		return false;
 	for (const struct semel_kafka_inflight *done = window->done; done; done = done->next)
 		if (done->status != SEMEL_OK &&
-		    semel_event_is_sibling(done->event, inflight->event))
+		    semel_event_has_same_aggregate(done->event, inflight->event))
 			return true;
 	return false;
 }
@@ -254,7 +254,7 @@ static semel_status send_event(struct semel_kafka *kafka, struct semel_kafka_inf
 		return status;
 	rd_kafka_topic_t *handle = semel_kafka_topic_handle(kafka, topic);
 	if (!handle || !semel_kafka_choose_partition(kafka, topic, inflight))
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a topic");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a topic");
 	if (semel_kafka_is_stalled(kafka, inflight) && !semel_kafka_can_probe(kafka, inflight)) {
 		(void)semel_kafka_finish_stalled(kafka, inflight);
 		return SEMEL_OK;

@@ -155,7 +155,7 @@ static rd_kafka_headers_t *renew_headers(struct semel_kafka *kafka,
 /* Only one header has this name: an event's own header of it is dropped. */
 static const struct semel_text content_type_name = SEMEL_TEXT_CONST("content-type");
 
-/* NULL: no memory. A record for one of our own subscriptions is never plain. */
+/* NULL: out of memory. A record for one of our own subscriptions is never plain. */
 static rd_kafka_headers_t *make_headers(struct semel_kafka *kafka,
 					const struct semel_kafka_outgoing *outgoing,
 					bool *plain_out)
@@ -221,7 +221,7 @@ semel_status semel_kafka_produce(struct semel_kafka *kafka, rd_kafka_topic_t *to
 	if (!headers)
 		headers = make_headers(kafka, outgoing, &plain);
 	if (!headers)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a record");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a record");
 	void *value = (void *)(uintptr_t)event->payload.data;
 	const rd_kafka_vu_t fields[] = {
 		{ .vtype = RD_KAFKA_VTYPE_RKT, .u.rkt = topic },

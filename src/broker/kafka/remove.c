@@ -70,7 +70,7 @@ static semel_status delete_topics(struct semel_kafka *kafka, rd_kafka_DeleteTopi
 	return status;
 }
 
-/* NULL: no memory. A topic whose name would be too long was never created. */
+/* NULL: out of memory. A topic whose name would be too long was never created. */
 static rd_kafka_DeleteTopic_t *new_delete_topic(struct semel_kafka *kafka, const char *name)
 {
 	char *full = semel_kafka_full_name(kafka, name);
@@ -99,7 +99,7 @@ static semel_status delete_named(struct semel_kafka *kafka, const char *topic, c
 	for (size_t i = 0; i < count; i++)
 		complete = complete && topics[i];
 	semel_status status = complete ? delete_topics(kafka, topics, count, error)
-				       : semel_error_set(error, SEMEL_INTERNAL, "no memory");
+				       : semel_error_set(error, SEMEL_INTERNAL, "out of memory");
 	for (size_t i = 0; i < count; i++)
 		if (topics[i])
 			kafka->library->DeleteTopic_destroy(topics[i]);
@@ -157,7 +157,7 @@ static semel_status delete_group(struct semel_kafka *kafka, const char *scope, s
 	rd_kafka_DeleteGroup_t *group = full ? kafka->library->DeleteGroup_new(full) : NULL;
 	free(full);
 	if (!group)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory");
 	int64_t until_ms = semel_steady_ms(kafka->env) + GROUP_MS;
 	rd_kafka_resp_err_t err = retry_delete_group(kafka, group);
 	while (err == RD_KAFKA_RESP_ERR_NON_EMPTY_GROUP && semel_steady_ms(kafka->env) < until_ms) {

@@ -77,7 +77,7 @@ static semel_status produce_and_wait(struct semel_kafka *kafka, struct semel_kaf
 {
 	rd_kafka_topic_t *handle = semel_kafka_topic_handle(kafka, topic);
 	if (!handle)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a topic");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a topic");
 	outgoing->opaque = &kafka->requeue;
 	semel_status status = semel_kafka_produce(kafka, handle, outgoing, error);
 	if (status != SEMEL_OK)

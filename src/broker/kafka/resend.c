@@ -58,7 +58,7 @@ static struct semel_kafka_inflight *take_first(struct semel_kafka_resend *resend
 
 /* Called before the refusal of an event is reported: afterwards it is no longer known which later
  * events of its aggregate to hold. */
-static void hold_siblings(struct semel_kafka *kafka)
+static void hold_later_events(struct semel_kafka *kafka)
 {
 	struct semel_kafka_resend *resend = &kafka->resend;
 	struct semel_kafka_inflight *next, *inflight = resend->first;
@@ -90,7 +90,7 @@ static semel_status requeue_sent(struct semel_kafka *kafka, size_t *count_out, s
 	size_t count = 0;
 	*count_out = *suspects_out = 0;
 	if (!list)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory");
 	for (uint32_t i = 0; i < window->size; i++)
 		if (window->inflight[i].state == SEMEL_KAFKA_SENT)
 			list[count++] = &window->inflight[i];
@@ -179,7 +179,7 @@ static semel_status replace_producer(struct semel_kafka *kafka, semel_error *err
 	char text[80];
 	snprintf(text, sizeof(text), "%zu events, %zu of them suspects", back,
 		 kafka->resend.suspects);
-	semel_log(SEMEL_LOG_DEBUG, "new producer sends unanswered events",
+	semel_log(SEMEL_LOG_DEBUG, "resending unconfirmed events with a new producer",
 		  &(struct semel_log_fields){ .error = text });
 	kafka->resend.state = SEMEL_KAFKA_RESEND_SENDING;
 	kafka->resend.sent_count = 0;
@@ -289,6 +289,6 @@ static semel_status step(struct semel_kafka *kafka, semel_error *error)
 semel_status semel_kafka_resend_step(struct semel_kafka *kafka, semel_error *error)
 {
 	semel_status status = step(kafka, error);
-	hold_siblings(kafka);
+	hold_later_events(kafka);
 	return status;
 }

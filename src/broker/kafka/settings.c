@@ -103,7 +103,7 @@ static semel_status check_names(const struct semel_url *url, semel_error *error)
 
 static semel_status no_memory(semel_error *error)
 {
-	return semel_error_set(error, SEMEL_INTERNAL, "no memory");
+	return semel_error_set(error, SEMEL_INTERNAL, "out of memory");
 }
 
 static semel_status forward(struct semel_kafka_settings *settings, const char *name,

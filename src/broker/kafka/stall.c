@@ -78,7 +78,7 @@ bool semel_kafka_can_probe(struct semel_kafka *kafka, const struct semel_kafka_i
 	struct semel_kafka_partition *partition = partition_of(kafka, inflight);
 	int64_t now_ms = semel_steady_ms(kafka->env);
 	if (partition->probing && partition->first)
-		return semel_event_is_sibling(partition->first->event, inflight->event);
+		return semel_event_has_same_aggregate(partition->first->event, inflight->event);
 	if (partition->leaderless > 0 || now_ms < partition->probe_ms)
 		return false;
 	partition->probing = true;

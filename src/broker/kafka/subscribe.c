@@ -169,8 +169,8 @@ semel_status semel_kafka_check_bind(const struct semel_subscribe_options *option
 	if (!options->bind)
 		return SEMEL_OK;
 	return semel_error_set(error, SEMEL_CONFIG,
-			       "Kafka does not select by routing key (leave out the binding %s, or "
-			       "publish those events to a topic of their own by --topic)",
+			       "Kafka cannot filter by routing key (remove --bind %s, or publish "
+			       "those events to a topic of their own: --topic)",
 			       options->bind);
 }
 
@@ -197,8 +197,8 @@ static semel_status check_partitions(const struct semel_kafka_topic *topic,
 {
 	if (options->total_order && topic->partitions > 1)
 		return semel_error_set(error, SEMEL_CONFIG,
-				       "a total order needs a topic of one partition, and %s has "
-				       "%u (use another topic, or order by aggregate)",
+				       "total order requires a topic with one partition; %s has %u "
+				       "(use another topic, or order by aggregate)",
 				       topic->name, topic->partitions);
 	if (options->partitions > 0 && topic->partitions != options->partitions)
 		return semel_error_set(error, SEMEL_CONFIG,
@@ -310,7 +310,8 @@ static semel_status commit_start_offsets(struct semel_kafka *kafka,
 	else if (is_unanswered(err))
 		status = semel_kafka_call_failed(kafka, err, "commit start offsets", error);
 	else
-		semel_log(SEMEL_LOG_DEBUG, "start offsets not committed, retrying as a member",
+		semel_log(SEMEL_LOG_DEBUG,
+			  "cannot commit start offsets, retrying as a group member",
 			  &(struct semel_log_fields){ .consumer = kafka->scope,
 						      .error = library->err2str(err) });
 
@@ -379,7 +380,8 @@ semel_status semel_kafka_subscribe(struct semel_broker *broker,
 		semel_kafka_tier_for(options->delay_max_ms > 0 ? options->delay_max_ms : 60000);
 	status = kafka->scope
 			 ? semel_kafka_consumer_new(kafka, kafka->scope, &kafka->consumer, error)
-			 : semel_error_set(error, SEMEL_INTERNAL, "no memory for a subscription");
+			 : semel_error_set(error, SEMEL_INTERNAL,
+					   "out of memory for a subscription");
 	if (status != SEMEL_OK)
 		return status;
 	rd_kafka_topic_partition_list_t *names = library->topic_partition_list_new(8);

@@ -179,7 +179,7 @@ static semel_status query_topic(struct semel_kafka *kafka, struct semel_kafka_to
 	rd_kafka_topic_t *handle = semel_kafka_topic_handle(kafka, topic);
 	rd_kafka_resp_err_t err;
 	if (!handle)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a topic");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a topic");
 	do {
 		const struct rd_kafka_metadata *metadata = NULL;
 		*err_out = RD_KAFKA_RESP_ERR_NO_ERROR;
@@ -200,7 +200,7 @@ static semel_status set_refusal_error(struct semel_kafka *kafka,
 {
 	if (err == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED)
 		return semel_error_set(error, SEMEL_NACKED,
-				       "no right to use topic %s (grant the user WRITE and "
+				       "not authorized to use topic %s (grant the user WRITE and "
 				       "DESCRIBE on it)",
 				       topic->name);
 	if (err == RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE)
@@ -225,7 +225,7 @@ semel_status semel_kafka_topic_resolve(struct semel_kafka *kafka, const char *na
 	rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR_NO_ERROR;
 	*topic_out = topic_of(kafka, name);
 	if (!*topic_out)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a topic");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a topic");
 	if ((*topic_out)->partitions > 0 ||
 	    semel_steady_ms(kafka->env) < (*topic_out)->missing_until_ms)
 		return SEMEL_OK;
@@ -420,7 +420,7 @@ semel_status semel_kafka_topic_ensure(struct semel_kafka *kafka, const char *nam
 {
 	struct semel_kafka_topic *topic = *topic_out = topic_of(kafka, name);
 	if (!topic)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a topic");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a topic");
 	if (topic->partitions > 0)
 		return SEMEL_OK;
 	if (semel_steady_ms(kafka->env) < topic->refused_until_ms)
@@ -509,12 +509,13 @@ static void add_partitions(struct semel_kafka *kafka, rd_kafka_topic_partition_l
 			   int count, const struct tier *tier)
 {
 	for (int i = 0; i < count; i++) {
-		int32_t owner = list->elems[i].partition;
+		int32_t group_partition = list->elems[i].partition;
 		if (strcmp(list->elems[i].topic, tier->topic) != 0)
 			continue;
-		for (uint32_t at = (uint32_t)owner; at < tier->retries; at += tier->partitions)
+		for (uint32_t at = (uint32_t)group_partition; at < tier->retries;
+		     at += tier->partitions)
 			kafka->library->topic_partition_list_add(list, tier->full, (int32_t)at)
-				->opaque = (void *)((intptr_t)owner + 1);
+				->opaque = (void *)((intptr_t)group_partition + 1);
 	}
 }
 

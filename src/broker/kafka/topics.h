@@ -53,7 +53,7 @@ struct semel_kafka_topic {
 	char reason[160];
 };
 
-/* The name of a topic or a group at the cluster; the caller frees it. NULL: no memory. */
+/* The name of a topic or a group at the cluster; the caller frees it. NULL: out of memory. */
 char *semel_kafka_full_name(const struct semel_kafka *kafka, const char *name);
 /* The reverse: points into full. */
 const char *semel_kafka_own_name(const struct semel_kafka *kafka, const char *full);
@@ -71,7 +71,7 @@ void semel_kafka_topic_refuse(struct semel_kafka *kafka, struct semel_kafka_topi
 			      semel_status status, const char *reason);
 /* NULL: not known. */
 struct semel_kafka_topic *semel_kafka_topic_find(struct semel_kafka *kafka, const char *name);
-/* The producer's handle for it; NULL: no memory. */
+/* The producer's handle for it; NULL: out of memory. */
 rd_kafka_topic_t *semel_kafka_topic_handle(struct semel_kafka *kafka,
 					   struct semel_kafka_topic *topic);
 void semel_kafka_topics_free(struct semel_kafka *kafka);

@@ -76,7 +76,7 @@ semel_status semel_kafka_init_transactions(struct semel_broker *broker, const ch
 	bool again = false;
 	char *full = semel_kafka_full_name(kafka, name);
 	if (!full)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for transactions");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for transactions");
 	if (kafka->transaction.name && strcmp(kafka->transaction.name, full) == 0)
 		free(full); /* it was called before, and is continued */
 	else
@@ -315,7 +315,7 @@ static semel_status begin_abort(struct semel_kafka *kafka, semel_error *error)
 	if (kafka->library->fatal_error(kafka->producer, text, sizeof(text)))
 		return semel_error_set(error, SEMEL_OUTAGE, "%s: %s", kafka->address, text);
 	snprintf(text, sizeof(text), "%u events", transaction->count);
-	semel_log(SEMEL_LOG_DEBUG, "transaction failed, sending its events again",
+	semel_log(SEMEL_LOG_DEBUG, "Kafka transaction failed, resending its events",
 		  &(struct semel_log_fields){ .error = text });
 	kafka->library->purge(kafka->producer, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT);
 	transaction->phase = SEMEL_KAFKA_TRANSACTION_ABORTING;
@@ -423,7 +423,7 @@ static semel_status continue_starting(struct semel_kafka *kafka, semel_error *er
 
 /* Called before the refusal of an event is reported: afterwards it is no longer known which later
  * events of its aggregate to hold. */
-static void hold_siblings(struct semel_kafka *kafka)
+static void hold_later_events(struct semel_kafka *kafka)
 {
 	struct semel_kafka_inflight_list rest = { 0 }, *pending = &kafka->transaction.pending;
 	while (kafka->window.refused > 0 && pending->first) {
@@ -465,6 +465,6 @@ static semel_status step(struct semel_kafka *kafka, semel_error *error)
 semel_status semel_kafka_transaction_step(struct semel_kafka *kafka, semel_error *error)
 {
 	semel_status status = step(kafka, error);
-	hold_siblings(kafka);
+	hold_later_events(kafka);
 	return status;
 }

@@ -155,10 +155,10 @@ static bool is_delayed(const struct semel_delivery *delivery)
 static struct semel_local_assignment *assignment_of(const struct semel_local *local,
 						    const struct semel_delivery *delivery)
 {
-	int64_t position = (int64_t)(delivery->tag & ~SEMEL_LOCAL_TAG_DELAYED);
-	int64_t topic = position >> (SEMEL_LOCAL_OFFSET_BITS + SEMEL_LOCAL_PARTITION_BITS);
+	int64_t entry_key = (int64_t)(delivery->tag & ~SEMEL_LOCAL_TAG_DELAYED);
+	int64_t topic = entry_key >> (SEMEL_LOCAL_OFFSET_BITS + SEMEL_LOCAL_PARTITION_BITS);
 	int64_t partition =
-		(position >> SEMEL_LOCAL_OFFSET_BITS) & (SEMEL_LOCAL_PARTITIONS_MAX - 1);
+		(entry_key >> SEMEL_LOCAL_OFFSET_BITS) & (SEMEL_LOCAL_PARTITIONS_MAX - 1);
 	for (uint32_t i = 0; i < local->subscription_count; i++) {
 		const struct semel_local_subscription *subscription = &local->subscriptions[i];
 		if (subscription->topic->number == topic)
@@ -301,7 +301,7 @@ static semel_status write_acks(struct semel_local *local, const struct semel_del
 	return SEMEL_OK;
 }
 
-/* ---- memory follows ------------------------------------------------------------------------- */
+/* ---- in-memory state, updated after the commit ----------------------------------------------- */
 
 static void forget_acked(struct semel_local *local, const struct semel_delivery *deliveries,
 			 size_t count)

@@ -33,7 +33,7 @@ static bool is_full(const struct reading *reading)
 
 static semel_status no_memory(semel_error *error)
 {
-	return semel_error_set(error, SEMEL_INTERNAL, "no memory for deliveries");
+	return semel_error_set(error, SEMEL_INTERNAL, "out of memory for deliveries");
 }
 
 /* The next element, with what all deliveries of a partition have in common. */
@@ -45,7 +45,8 @@ static struct semel_delivery *next_delivery(struct reading *reading,
 	*delivery = (struct semel_delivery){
 		.partition = (int32_t)partition,
 		.offset = offset,
-		.tag = (uint64_t)semel_local_key(subscription->topic->number, partition, offset),
+		.tag = (uint64_t)semel_local_entry_key(subscription->topic->number, partition,
+						       offset),
 	};
 	return delivery;
 }
@@ -159,8 +160,9 @@ static semel_status read_log(struct reading *reading, struct semel_local_subscri
 	bool row = false;
 	semel_status status = semel_local_bind(
 		local, SEMEL_LOCAL_LOG_READ,
-		SEMEL_LOCAL_INTS(semel_local_key(number, partition, assignment->read),
-				 semel_local_key(number, partition, SEMEL_LOCAL_OFFSET_MAX), limit),
+		SEMEL_LOCAL_INTS(semel_local_entry_key(number, partition, assignment->read),
+				 semel_local_entry_key(number, partition, SEMEL_LOCAL_OFFSET_MAX),
+				 limit),
 		error);
 	if (status != SEMEL_OK)
 		return status;

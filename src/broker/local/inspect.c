@@ -23,8 +23,9 @@ static semel_status bind_range(struct semel_local *local, enum semel_local_sql w
 	return semel_local_bind(
 		local, which,
 		SEMEL_LOCAL_INTS(
-			semel_local_key(cursor->topic, cursor->partition, cursor->cursor),
-			semel_local_key(cursor->topic, cursor->partition, SEMEL_LOCAL_OFFSET_MAX)),
+			semel_local_entry_key(cursor->topic, cursor->partition, cursor->cursor),
+			semel_local_entry_key(cursor->topic, cursor->partition,
+					      SEMEL_LOCAL_OFFSET_MAX)),
 		error);
 }
 

@@ -52,8 +52,8 @@ static semel_status read_version(struct semel_local *local, bool *ready_out, sem
 				       local->path);
 	if (version > SCHEMA_VERSION)
 		return semel_error_set(error, SEMEL_SCHEMA_NEWER,
-				       "%s has schema version %lld, this semel supports up to "
-				       "%d (use the newer semel for this file)",
+				       "%s: the tables have version %lld, this version of Semel "
+				       "supports versions up to %d (upgrade Semel)",
 				       local->path, (long long)version, SCHEMA_VERSION);
 	*ready_out = true;
 	return SEMEL_OK;
@@ -199,7 +199,7 @@ static semel_status local_open(const struct semel_url *url, const struct semel_e
 			"the broker's URL names no file (try: local:semel-broker.db)");
 	struct semel_local *local = calloc(1, sizeof(*local));
 	if (local == NULL)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the broker");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for the broker");
 	local->broker.driver = &semel_local_driver;
 	local->env = env;
 	local->settings = settings;
@@ -209,7 +209,7 @@ static semel_status local_open(const struct semel_url *url, const struct semel_e
 	local->inflight = calloc(window, sizeof(local->inflight[0]));
 	semel_owner_make(env, local->owner);
 	if (local->path == NULL || local->inflight == NULL)
-		status = semel_error_set(error, SEMEL_INTERNAL, "no memory for the broker");
+		status = semel_error_set(error, SEMEL_INTERNAL, "out of memory for the broker");
 	else
 		status = open_file(local, error);
 	if (status != SEMEL_OK) {

@@ -6,9 +6,9 @@
  * Shared by the files of this folder and used by no other.
  *
  * To change here: every write is in a transaction of sql.c (semel_local_begin, semel_local_commit),
- * and memory follows only after its commit. Assignments start in maintain.c only. The tables are
- * schema/001_log.sql, which is released: a change of them is a new file there and a higher version
- * in local.c. */
+ * and in-memory state is updated only after its commit. Assignments start in maintain.c only. The
+ * tables are schema/001_log.sql, which is released: a change of them is a new file there and a
+ * higher version in local.c. */
 #ifndef SEMEL_BROKER_LOCAL_LOCAL_H
 #define SEMEL_BROKER_LOCAL_LOCAL_H
 
@@ -21,7 +21,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A log entry's key: topic, partition, offset, from the highest bits to the lowest. */
+/* A log entry's key (SQL column: position): topic, partition, offset, from the highest bits to the
+ * lowest. */
 #define SEMEL_LOCAL_OFFSET_BITS    44
 #define SEMEL_LOCAL_PARTITION_BITS 6
 #define SEMEL_LOCAL_TOPIC_BITS     13
@@ -30,9 +31,9 @@
 #define SEMEL_LOCAL_TOPIC_MAX      ((INT64_C(1) << SEMEL_LOCAL_TOPIC_BITS) - 1)
 
 _Static_assert(SEMEL_LOCAL_TOPIC_BITS + SEMEL_LOCAL_PARTITION_BITS + SEMEL_LOCAL_OFFSET_BITS == 63,
-	       "a position must fill a positive 64-bit key");
+	       "an entry key must fill a positive 64-bit integer");
 
-int64_t semel_local_key(int64_t topic, uint32_t partition, int64_t offset);
+int64_t semel_local_entry_key(int64_t topic, uint32_t partition, int64_t offset);
 
 struct semel_local_settings {
 	int64_t partitions; /* of created topics */
@@ -167,7 +168,7 @@ semel_status semel_local_heartbeat(struct semel_local *local, semel_error *error
 void semel_local_leave(struct semel_local *local);
 
 /* -- ack.c: what was delivered and is not acked. */
-/* False: no memory. */
+/* False: out of memory. */
 bool semel_local_unacked_add(struct semel_local_assignment *assignment, int64_t offset,
 			     uint64_t bytes);
 bool semel_local_delayed_add(struct semel_local_assignment *assignment, int64_t number);

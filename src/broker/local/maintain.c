@@ -257,7 +257,7 @@ static semel_status write_changes(struct semel_local *local,
 	return SEMEL_OK;
 }
 
-/* After the commit: memory follows the file. */
+/* Updates the in-memory state after the commit. */
 static void start_assignment(struct semel_local *local, struct semel_local_assignment *assignment)
 {
 	const struct semel_local_ownership *ownership = &assignment->ownership;

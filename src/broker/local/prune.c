@@ -10,7 +10,7 @@
 /* A partition with the range that may be removed: above after, up to floor. */
 struct range {
 	int64_t topic, partition; /* the last one; 0, -1 at first */
-	int64_t after, floor;     /* positions */
+	int64_t after, floor;     /* entry keys */
 };
 
 static semel_status next_range(struct semel_local *local, struct range *range, bool *found,
@@ -30,8 +30,8 @@ static semel_status next_range(struct semel_local *local, struct range *range, b
 	int64_t floor = subscribed ? semel_local_int(local, row, 2) : SEMEL_LOCAL_OFFSET_MAX;
 	semel_local_reset(local, row);
 	uint32_t partition = (uint32_t)range->partition;
-	range->after = semel_local_key(range->topic, partition, 0);
-	range->floor = semel_local_key(range->topic, partition, floor);
+	range->after = semel_local_entry_key(range->topic, partition, 0);
+	range->floor = semel_local_entry_key(range->topic, partition, floor);
 	return SEMEL_OK;
 }
 

@@ -26,7 +26,8 @@ semel_status semel_local_publish(struct semel_broker *broker, const struct semel
 {
 	struct semel_local *local = semel_local_of(broker);
 	if (local->inflight_count == local->window)
-		return semel_error_set(error, SEMEL_FULL, "%u events wait for their outcome",
+		return semel_error_set(error, SEMEL_FULL,
+				       "the window is full: %u events are unconfirmed",
 				       local->window);
 	if (semel_text_is_blank(event->topic))
 		return semel_error_set(error, SEMEL_INVALID, "the event names no topic");
@@ -108,11 +109,11 @@ static semel_status append(struct semel_local *local, const struct semel_local_i
 				       "the broker %s has no offsets left (use a new file)",
 				       local->path);
 	uint32_t partition = (uint32_t)(inflight->hash % topic->partitions);
-	semel_status status =
-		semel_local_bind(local, SEMEL_LOCAL_LOG_ADD,
-				 SEMEL_LOCAL_INTS(semel_local_key(topic->number, partition, offset),
-						  semel_now_ms(local->env)),
-				 error);
+	semel_status status = semel_local_bind(
+		local, SEMEL_LOCAL_LOG_ADD,
+		SEMEL_LOCAL_INTS(semel_local_entry_key(topic->number, partition, offset),
+				 semel_now_ms(local->env)),
+		error);
 	if (status != SEMEL_OK)
 		return status;
 	semel_local_event_bind(local, SEMEL_LOCAL_LOG_ADD, 3, inflight->event, &inflight->metadata);
@@ -202,7 +203,8 @@ static void explain(const struct semel_local *local, const struct semel_local_in
 		snprintf(outcome->reason, size, "topic %.80s is full (max-length %lld)",
 			 semel_text_shown(event->topic), (long long)local->settings.length_max);
 	if (inflight->status == SEMEL_TOO_LARGE)
-		snprintf(outcome->reason, size, "%zu bytes are more than max-message %lld allows",
+		snprintf(outcome->reason, size,
+			 "the event has %zu bytes, more than max-message=%lld",
 			 event->payload.length + event->headers.length,
 			 (long long)local->settings.message_max);
 }

@@ -356,6 +356,6 @@ semel_status semel_local_event_read(struct semel_local *local, enum semel_local_
 	if (event->headers.data == NULL)
 		event->headers = SEMEL_TEXT("{}");
 	if (no_memory || is_out_of_memory(metadata->previous))
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a delivery");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a delivery");
 	return SEMEL_OK;
 }

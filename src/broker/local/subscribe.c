@@ -19,7 +19,7 @@
 
 /* ---- topics ---------------------------------------------------------------------------------- */
 
-int64_t semel_local_key(int64_t topic, uint32_t partition, int64_t offset)
+int64_t semel_local_entry_key(int64_t topic, uint32_t partition, int64_t offset)
 {
 	assert(topic >= 0 && topic <= SEMEL_LOCAL_TOPIC_MAX);
 	assert(partition < SEMEL_LOCAL_PARTITIONS_MAX);
@@ -61,7 +61,7 @@ static struct semel_local_topic *remember_topic(struct semel_local *local, struc
 	char *copy = topic == NULL ? NULL : strndup(semel_text_chars(name), name.length);
 	if (copy == NULL) {
 		free(topic);
-		(void)semel_error_set(error, SEMEL_INTERNAL, "no memory for a topic");
+		(void)semel_error_set(error, SEMEL_INTERNAL, "out of memory for a topic");
 		return NULL;
 	}
 	topic->name = copy;
@@ -305,10 +305,11 @@ static semel_status check_options(const struct semel_local *local,
 				       "a topic cannot have %u partitions (at most %d)",
 				       options->partitions, SEMEL_LOCAL_PARTITIONS_MAX);
 	if (options->bind != NULL && strcmp(options->bind, "#") != 0)
-		return semel_error_set(error, SEMEL_CONFIG,
-				       "the local broker does not select by routing key (leave out "
-				       "the binding %s)",
-				       options->bind);
+		return semel_error_set(
+			error, SEMEL_CONFIG,
+			"the local broker cannot filter by routing key (remove --bind "
+			"%s)",
+			options->bind);
 	return SEMEL_OK;
 }
 
@@ -333,12 +334,11 @@ static semel_status declare(struct semel_local *local,
 	if (status != SEMEL_OK)
 		return status;
 	if (options->total_order && topic->partitions > 1)
-		return semel_error_set(
-			error, SEMEL_CONFIG,
-			"a total order needs a topic of one partition, and %s has "
-			"%u (use a new topic created with ?partitions=1, or order by "
-			"aggregate)",
-			name, topic->partitions);
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "total order requires a topic with one partition; %s has %u "
+				       "(use a new topic created with ?partitions=1, or order by "
+				       "aggregate)",
+				       name, topic->partitions);
 	subscription->topic = topic;
 	return semel_local_subscription_declare(local, options->scope, topic, options->from_latest,
 						&subscription->number, error);
@@ -411,7 +411,7 @@ semel_status semel_local_subscribe(struct semel_broker *broker,
 	uint32_t count = count_topics(options->topics);
 	struct semel_local_subscription *subscriptions = calloc(count, sizeof(subscriptions[0]));
 	if (subscriptions == NULL)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a subscription");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a subscription");
 
 	status = declare_all(local, options, subscriptions, &count, error);
 	if (status != SEMEL_OK) {
@@ -425,6 +425,6 @@ semel_status semel_local_subscribe(struct semel_broker *broker,
 								       : SEMEL_PREFETCH_BYTES);
 	local->lease_ms = options->lease_ms;
 	if (!make_assignments(subscriptions, count))
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a subscription");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a subscription");
 	return SEMEL_OK;
 }

@@ -93,7 +93,7 @@ static semel_status prepare_tls(struct semel_rabbit *rabbit, amqp_socket_t *sock
 	if (!verify_host(rabbit, socket, context) ||
 	    library->ssl_socket_set_ssl_versions(socket, AMQP_TLSv1_2, AMQP_TLSvLATEST) !=
 		    AMQP_STATUS_OK)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a connection");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a connection");
 	if (library->ssl_socket_set_cacert(socket, settings->cacert) != AMQP_STATUS_OK)
 		return refuse_file(rabbit, settings->cacert, error);
 	if (settings->cert &&
@@ -314,7 +314,7 @@ static semel_status make_socket(struct semel_rabbit *rabbit, amqp_socket_t **soc
 	*socket_out = tls ? library->ssl_socket_new(rabbit->connection)
 			  : library->tcp_socket_new(rabbit->connection);
 	if (!*socket_out)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a connection");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a connection");
 	return tls ? prepare_tls(rabbit, *socket_out, error) : SEMEL_OK;
 }
 
@@ -427,7 +427,7 @@ semel_status semel_rabbit_connect(struct semel_rabbit *rabbit, semel_error *erro
 	rabbit->ready_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	rabbit->connection = library->new_connection();
 	if (rabbit->ready_fd < 0 || !rabbit->connection)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a connection");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a connection");
 	semel_status status = open_socket(rabbit, error);
 	if (status != SEMEL_OK)
 		goto set_lost;

@@ -121,9 +121,9 @@ static semel_status choose_partitions(struct semel_rabbit *rabbit,
 			"a stream needs the store for its offsets, and no store is set here");
 	if (options->total_order && *partitions_out > 1)
 		return semel_error_set(error, SEMEL_CONFIG,
-				       "a total order cannot be kept over %u partitions (use one, "
-				       "or order by aggregate)",
-				       *partitions_out);
+				       "total order requires a topic with one partition; %s has %u "
+				       "(use one partition, or order by aggregate)",
+				       options->topics[0], *partitions_out);
 	return SEMEL_OK;
 }
 
@@ -149,14 +149,14 @@ static semel_status add_assignment(struct semel_rabbit *rabbit, const char *queu
 		realloc(rabbit->assignments,
 			(rabbit->assignment_count + 1) * sizeof(rabbit->assignments[0]));
 	if (!assignments)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a subscription");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a subscription");
 	rabbit->assignments = assignments;
 	char *queue_copy = strdup(queue);
 	char *topic_copy = strdup(topic);
 	if (!queue_copy || !topic_copy) {
 		free(queue_copy);
 		free(topic_copy);
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a subscription");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a subscription");
 	}
 	rabbit->assignments[rabbit->assignment_count++] = (struct semel_rabbit_assignment){
 		.queue = queue_copy,
@@ -318,7 +318,8 @@ static semel_status copy_fetched(struct semel_rabbit *rabbit, uint32_t max,
 	while (*count_out < max && *count_out < free_count &&
 	       (unacked = semel_rabbit_unacked_list_next(rabbit, unacked)) != NULL) {
 		if (!copy_delivery(&unacked->delivery, arena, &deliveries[*count_out]))
-			return semel_error_set(error, SEMEL_INTERNAL, "no memory for a delivery");
+			return semel_error_set(error, SEMEL_INTERNAL,
+					       "out of memory for a delivery");
 		unacked->fetched = true;
 		rabbit->unacked.waiting--;
 		rabbit->assignments[unacked->assignment].fetched++;

@@ -25,7 +25,7 @@ static semel_status send_when_due(struct semel_rabbit *rabbit, semel_error *erro
 		return SEMEL_OK;
 	rabbit->sent_ms = now_ms;
 	if (!semel_rabbit_write_heartbeat(rabbit))
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a heartbeat");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a heartbeat");
 	return semel_rabbit_flush(rabbit, error);
 }
 

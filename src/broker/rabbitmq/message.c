@@ -119,7 +119,7 @@ static void write_value(struct semel_buffer *buffer, const amqp_field_value_t *v
 	}
 }
 
-/* A text as it is, everything else as JSON. Data NULL: no memory. */
+/* A text as it is, everything else as JSON. Data NULL: out of memory. */
 static struct semel_text text_of(struct semel_arena *arena, const amqp_field_value_t *value)
 {
 	struct semel_buffer buffer = { 0 };

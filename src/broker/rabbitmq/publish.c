@@ -260,7 +260,7 @@ static semel_status ensure_topic(struct semel_rabbit *rabbit, const char *topic,
 		rabbit->topics = topics;
 	char *copy = topics ? strdup(topic) : NULL;
 	if (!copy)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a topic");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a topic");
 	rabbit->topics[rabbit->topic_count++] = copy;
 	return SEMEL_OK;
 }

@@ -145,7 +145,7 @@ semel_status semel_rabbit_open_second(const struct semel_rabbit *first,
 {
 	struct semel_rabbit *rabbit = make(first->library, first->env, 1);
 	if (!rabbit)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a connection");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a connection");
 	rabbit->settings = first->settings;
 	rabbit->is_second = true;
 	semel_status status = connect(rabbit, error);
@@ -167,7 +167,7 @@ static semel_status rabbit_open(const struct semel_url *url, const struct semel_
 		return status;
 	struct semel_rabbit *rabbit = make(library, env, window);
 	if (!rabbit)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the broker");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for the broker");
 	status = semel_rabbit_settings_read(library, url, &rabbit->settings, error);
 	if (status != SEMEL_OK)
 		goto free_rabbit;

@@ -368,7 +368,7 @@ semel_status semel_rabbit_write_message(struct semel_rabbit *rabbit,
 					semel_error *error);
 semel_status semel_rabbit_write_ack(struct semel_rabbit *rabbit, uint16_t channel, uint64_t tag,
 				    bool multiple, semel_error *error);
-/* False: no memory. */
+/* False: out of memory. */
 bool semel_rabbit_write_heartbeat(struct semel_rabbit *rabbit);
 /* Writes as much as the socket accepts. */
 semel_status semel_rabbit_flush(struct semel_rabbit *rabbit, semel_error *error);
@@ -403,7 +403,7 @@ semel_status semel_rabbit_pump_all(struct semel_rabbit *rabbit, int64_t wait_ms,
 				   semel_error *error);
 
 /* ---- unacked.c ---- */
-/* For a delivery that is arriving. NULL: no memory. */
+/* For a delivery that is arriving. NULL: out of memory. */
 struct semel_rabbit_unacked *semel_rabbit_unacked_new(struct semel_rabbit *rabbit);
 struct semel_arena *semel_rabbit_unacked_arena(const struct semel_rabbit_unacked *unacked);
 void semel_rabbit_unacked_grew(struct semel_rabbit *rabbit, struct semel_rabbit_unacked *unacked,
@@ -513,7 +513,7 @@ semel_status semel_rabbit_assignment_await_acks(struct semel_rabbit *rabbit, uin
 /* The assignment's channel was closed, by the broker or by us: its unacked deliveries are no longer
  * ours. */
 void semel_rabbit_assignment_reset(struct semel_rabbit *rabbit, uint32_t at);
-/* A delivery with this tag begins to arrive. False: no memory. */
+/* A delivery with this tag begins to arrive. False: out of memory. */
 bool semel_rabbit_assignment_add_tag(struct semel_rabbit_assignment *assignment, uint64_t tag);
 /* The delivery has arrived. */
 void semel_rabbit_assignment_add_unacked(struct semel_rabbit_assignment *assignment,
@@ -565,7 +565,7 @@ void semel_rabbit_probe_frame(struct semel_rabbit *rabbit, const amqp_frame_t *f
 
 /* ---- message.c ---- */
 /* Reads into an event that has its topic and routing key already. *tier_out: the tier queue that
- * the message left last; data NULL: none. False: no memory. */
+ * the message left last; data NULL: none. False: out of memory. */
 bool semel_rabbit_properties_read(const amqp_basic_properties_t *properties, bool is_stream,
 				  struct semel_wire_reading *reading, struct semel_text *tier_out);
 /* The offset among a message's headers; -1: none. */

@@ -21,7 +21,7 @@
 
 static semel_status no_memory(semel_error *error)
 {
-	return semel_error_set(error, SEMEL_INTERNAL, "no memory for a delivery");
+	return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a delivery");
 }
 
 static bool read_message(struct semel_rabbit *rabbit, struct semel_rabbit_unacked *unacked,

@@ -80,7 +80,7 @@ static semel_status add_known(struct semel_rabbit *rabbit,
 	struct semel_rabbit_known_subscription *known =
 		realloc(rabbit->known, (rabbit->known_count + 1) * sizeof(rabbit->known[0]));
 	if (!known)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a queue");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a queue");
 	rabbit->known = known;
 	bool exists = false;
 	semel_status status = find_partitions(rabbit, subscription, &exists, error);

@@ -29,7 +29,7 @@ static semel_status read_address(const struct semel_rabbit_library *library,
 	struct amqp_connection_info info;
 	semel_buffer_printf(&text, "%s:%s", url->scheme, url->path);
 	if (text.failed)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory");
 	library->default_connection_info(&info);
 	if (library->parse_url(text.data, &info) != AMQP_STATUS_OK) {
 		semel_buffer_free(&text);
@@ -46,7 +46,7 @@ static semel_status read_address(const struct semel_rabbit_library *library,
 	settings->port = info.port;
 	settings->tls = info.ssl;
 	semel_buffer_free(&text);
-	return copied ? SEMEL_OK : semel_error_set(error, SEMEL_INTERNAL, "no memory");
+	return copied ? SEMEL_OK : semel_error_set(error, SEMEL_INTERNAL, "out of memory");
 }
 
 static semel_status read_queue_type(const struct semel_url *url,
@@ -64,7 +64,7 @@ static semel_status read_queue_type(const struct semel_url *url,
 	if (strcmp(type, "stream") == 0)
 		return SEMEL_OK;
 	return semel_error_set(error, SEMEL_CONFIG,
-			       "queue-type=%.40s: give quorum (the default), classic or stream",
+			       "queue-type=%.40s: must be quorum (the default), classic or stream",
 			       type);
 }
 
@@ -82,8 +82,8 @@ static semel_status read_single_active(const struct semel_url *url,
 	if (settings->single_active || strcmp(word, "no") == 0)
 		return SEMEL_OK;
 	return semel_error_set(error, SEMEL_CONFIG,
-			       "single-active=%.40s: give yes (the default: order is kept) or no "
-			       "(consumers compete, and overtake each other)",
+			       "single-active=%.40s: must be yes (the default: order is kept) or "
+			       "no (consumers compete, and overtake each other)",
 			       word);
 }
 
@@ -95,7 +95,7 @@ static semel_status read_file(const struct semel_url *url, const char *name, cha
 		return semel_error_set(error, SEMEL_CONFIG, "%s=%.200s: the file cannot be read",
 				       name, path);
 	return copy(path_out, path) ? SEMEL_OK
-				    : semel_error_set(error, SEMEL_INTERNAL, "no memory");
+				    : semel_error_set(error, SEMEL_INTERNAL, "out of memory");
 }
 
 /* Where systems keep the list of certificate authorities that they trust. */
@@ -138,7 +138,7 @@ static semel_status read_tls(const struct semel_url *url, struct semel_rabbit_se
 				       "install ca-certificates, or give ?cacert=FILE)");
 	return copy(&settings->cacert, authorities)
 		       ? SEMEL_OK
-		       : semel_error_set(error, SEMEL_INTERNAL, "no memory");
+		       : semel_error_set(error, SEMEL_INTERNAL, "out of memory");
 }
 
 static semel_status read_numbers(const struct semel_url *url,
@@ -188,7 +188,7 @@ semel_status semel_rabbit_settings_read(const struct semel_rabbit_library *libra
 	if (status != SEMEL_OK)
 		return status;
 	if (!copy(&settings_out->alternate_exchange, semel_url_param(url, "alternate-exchange")))
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory");
 	return SEMEL_OK;
 }
 

@@ -39,7 +39,7 @@ static struct semel_rabbit_slab *make_slab(void)
 	return NULL;
 }
 
-/* The slab with a free element. NULL: no memory. */
+/* The slab with a free element. NULL: out of memory. */
 static struct semel_rabbit_slab *current_slab(struct semel_rabbit *rabbit)
 {
 	struct semel_rabbit_unacked_list *list = &rabbit->unacked;

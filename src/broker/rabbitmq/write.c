@@ -146,7 +146,7 @@ static semel_status check_names(const struct semel_rabbit_outgoing *outgoing,
 
 static semel_status no_memory(semel_error *error)
 {
-	return semel_error_set(error, SEMEL_INTERNAL, "no memory for a message");
+	return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a message");
 }
 
 /* The event as properties and headers; size_out is enough for their encoded form. */
@@ -241,7 +241,7 @@ semel_status semel_rabbit_write_ack(struct semel_rabbit *rabbit, uint16_t channe
 	amqp_basic_ack_t ack = { .delivery_tag = tag, .multiple = multiple };
 	if (!reserve_output(rabbit, METHOD_SIZE_MAX) ||
 	    !put_method(rabbit, channel, AMQP_BASIC_ACK_METHOD, &ack))
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for an ack");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for an ack");
 	return SEMEL_OK;
 }
 

@@ -13,8 +13,8 @@
 #include <string.h>
 
 static const struct semel_choice header_kinds[] = {
-	{ "router", "those that Debezium's router sends" },
-	{ "all", "and those of Semel" },
+	{ "router", "the headers that Debezium's router sends" },
+	{ "all", "the router's headers and Semel's" },
 	{ 0 },
 };
 static const struct semel_choice existing_kinds[] = {
@@ -157,7 +157,7 @@ static semel_status with_adoption(struct semel_invocation *invocation, adoption_
 					   .existing = strcmp(value_of(section, "existing"),
 							      "send") == 0 };
 	if (mapping.failed)
-		status = semel_error_set(&invocation->error, SEMEL_INTERNAL, "no memory");
+		status = semel_error_set(&invocation->error, SEMEL_INTERNAL, "out of memory");
 	else if (!store->driver->outbox->adopt)
 		status = semel_error_set(&invocation->error, SEMEL_CONFIG,
 					 "adopt: only a postgres:// store can adopt another outbox "

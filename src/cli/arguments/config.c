@@ -91,7 +91,7 @@ static semel_status config_error(const struct reading *reading, int line, const 
 
 static semel_status no_memory(semel_error *error)
 {
-	return semel_error_set(error, SEMEL_INTERNAL, "no memory for the config file");
+	return semel_error_set(error, SEMEL_INTERNAL, "out of memory for the config file");
 }
 
 static semel_status unknown_key(const struct reading *reading, const yaml_node_t *node,
@@ -132,21 +132,21 @@ static semel_status scalar(const struct reading *reading, const yaml_node_t *nod
 		return config_error(reading, line_of(node),
 				    "expected a single value, found a list or a mapping");
 	if (strlen(*value_out) != node->data.scalar.length)
-		return config_error(reading, line_of(node), "a value may not hold a zero byte");
+		return config_error(reading, line_of(node), "value contains a NUL byte");
 	return SEMEL_OK;
 }
 
-typedef semel_status (*pair_seen)(struct reading *reading, const yaml_node_t *key,
-				  const yaml_node_t *value, void *user);
+typedef semel_status (*pair_visitor)(struct reading *reading, const yaml_node_t *key,
+				     const yaml_node_t *value, void *user);
 
-static semel_status each_pair(struct reading *reading, const yaml_node_t *node, pair_seen seen,
+static semel_status each_pair(struct reading *reading, const yaml_node_t *node, pair_visitor visit,
 			      void *user)
 {
 	if (is_null(node))
 		return SEMEL_OK;
 	if (node->type != YAML_MAPPING_NODE)
 		return config_error(reading, line_of(node),
-				    "expected a mapping (write KEY: VALUE lines)");
+				    "expected a mapping (KEY: VALUE lines)");
 	yaml_node_pair_t *pair = node->data.mapping.pairs.start;
 	for (; pair < node->data.mapping.pairs.top; pair++) {
 		const yaml_node_t *key = yaml_document_get_node(reading->document, pair->key);
@@ -155,25 +155,25 @@ static semel_status each_pair(struct reading *reading, const yaml_node_t *node, 
 		semel_status status = scalar(reading, key, &name);
 		if (status != SEMEL_OK)
 			return status;
-		status = seen(reading, key, value, user);
+		status = visit(reading, key, value, user);
 		if (status != SEMEL_OK)
 			return status;
 	}
 	return SEMEL_OK;
 }
 
-typedef semel_status (*item_seen)(struct reading *reading, const yaml_node_t *item, void *user);
+typedef semel_status (*item_visitor)(struct reading *reading, const yaml_node_t *item, void *user);
 
 /* A single value is read as a list of one. */
-static semel_status each_item(struct reading *reading, const yaml_node_t *node, item_seen seen,
+static semel_status each_item(struct reading *reading, const yaml_node_t *node, item_visitor visit,
 			      void *user)
 {
 	if (node->type != YAML_SEQUENCE_NODE)
-		return seen(reading, node, user);
+		return visit(reading, node, user);
 	semel_status status = SEMEL_OK;
 	yaml_node_item_t *item = node->data.sequence.items.start;
 	for (; status == SEMEL_OK && item < node->data.sequence.items.top; item++)
-		status = seen(reading, yaml_document_get_node(reading->document, *item), user);
+		status = visit(reading, yaml_document_get_node(reading->document, *item), user);
 	return status;
 }
 
@@ -231,9 +231,9 @@ static semel_status read_item(struct reading *reading, const yaml_node_t *node, 
 			    ? strcmp(value, "true") == 0 || strcmp(value, "false") == 0
 			    : semel_option_accepts(option, value, what, sizeof what);
 	if (!good)
-		return config_error(reading, line_of(node), "bad value \"%s\" for %s: write %s",
-				    semel_word_redact(value, shown, sizeof shown), option->name,
-				    what);
+		return config_error(
+			reading, line_of(node), "invalid value \"%s\" for %s (expected %s)",
+			semel_word_redact(value, shown, sizeof shown), option->name, what);
 	return add_value(entry->setting, value) ? SEMEL_OK : no_memory(reading->error);
 }
 
@@ -271,7 +271,7 @@ free_step:
 /* Keys whose name or form differs from the option's: lists read better in the plural. */
 static const struct alias {
 	const char *key, *option;
-	item_seen read;
+	item_visitor read;
 } aliases[] = {
 	{ "topics", "topic", read_item },
 	{ "upcasters", "upcast", read_upcaster },
@@ -344,7 +344,7 @@ static semel_status check_section(const struct reading *reading, const struct se
 			if (other->excludes && strcmp(other->excludes, option->excludes) == 0 &&
 			    find_setting(section, other->name))
 				return config_error(reading, section->line,
-						    "%s and %s exclude each other (keep one)",
+						    "%s and %s are mutually exclusive (use one)",
 						    option->name, other->name);
 	}
 	return SEMEL_OK;
@@ -373,7 +373,7 @@ static semel_status read_url(struct reading *reading, const yaml_node_t *value, 
 	semel_url_redact(text, shown, sizeof shown);
 	if (!strchr(text, ':'))
 		return config_error(reading, line_of(value),
-				    "\"%s\" is not a URL (write for example sqlite:shop.db or "
+				    "\"%s\" is not a URL (for example: sqlite:shop.db or "
 				    "local:broker.db)",
 				    shown);
 	*url_out = strdup(text);
@@ -437,7 +437,7 @@ static semel_status read_subscriptions(struct reading *reading, const yaml_node_
 		return SEMEL_OK;
 	if (value->type != YAML_SEQUENCE_NODE)
 		return config_error(reading, line_of(value),
-				    "subscriptions is a list (write - scope: …)");
+				    "subscriptions must be a list (of items - scope: NAME)");
 	return each_item(reading, value, read_subscription, NULL);
 }
 
@@ -507,7 +507,7 @@ static semel_status load(struct reading *reading, yaml_parser_t *parser,
 {
 	if (yaml_parser_load(parser, document_out))
 		return SEMEL_OK;
-	return config_error(reading, (int)parser->problem_mark.line + 1, "not YAML: %s",
+	return config_error(reading, (int)parser->problem_mark.line + 1, "invalid YAML: %s",
 			    parser->problem ? parser->problem : "unreadable");
 }
 
@@ -548,7 +548,7 @@ static semel_status read_text(struct reading *reading, struct semel_text text)
 	struct semel_yaml_problem problem = semel_yaml_check(text);
 	if (problem.what)
 		return config_error(reading, problem.line, "%s%s%s",
-				    problem.is_bound ? "" : "not YAML: ", problem.what,
+				    problem.is_bound ? "" : "invalid YAML: ", problem.what,
 				    problem.is_bound ? " (the config file was not loaded)" : "");
 	yaml_parser_t parser;
 	if (!yaml_parser_initialize(&parser))

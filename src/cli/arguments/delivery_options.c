@@ -13,7 +13,8 @@
 #define PROMISE "Guarantee"
 #define FAILURE "When the handler fails"
 #define REFUSAL "When the broker refuses an event"
-#define PACE    "Pace"
+#define PREPARE "Before the handler"
+#define LIMITS  "Limits and timing"
 #define CHANGES "With --source cdc"
 
 static const struct semel_choice sources[] = {
@@ -23,7 +24,7 @@ static const struct semel_choice sources[] = {
 };
 static const struct semel_choice marks[] = {
 	[SEMEL_MARKS_LAZY] = { "lazy", "mark them as published in large batches" },
-	[SEMEL_MARKS_OFF] = { "off", "leave them as they are" },
+	[SEMEL_MARKS_OFF] = { "off", "do not mark rows; only the low marks of the lanes advance" },
 	{ 0 },
 };
 static const struct semel_choice guarantees[] = {
@@ -44,8 +45,10 @@ static const struct semel_choice claims[] = {
 };
 static const struct semel_choice orders[] = {
 	[SEMEL_ORDER_AGGREGATE] = { "aggregate", "the events of an aggregate in order" },
-	[SEMEL_ORDER_STRICT] = { "strict", "and each event waits for its predecessor" },
-	[SEMEL_ORDER_TOTAL] = { "total", "all events of the topic in order" },
+	[SEMEL_ORDER_STRICT] = { "strict",
+				 "as aggregate, and each event waits for its predecessor" },
+	[SEMEL_ORDER_TOTAL] = { "total", "all events of the topic in order (requires one "
+					 "partition, and --poison block or skip)" },
 	{ 0 },
 };
 static const struct semel_choice beginnings[] = {
@@ -70,7 +73,8 @@ const struct semel_option semel_relay_rows[] = {
 	{ .name = "drain",
 	  .kind = SEMEL_OPTION_FLAG,
 	  .command_line_only = true,
-	  .help = "exit when no event is waiting" },
+	  .help = "exit when no event waits to be published; events parked behind a dead letter "
+		  "count only with --poison block" },
 	{ .name = "timeout",
 	  .kind = SEMEL_OPTION_DURATION,
 	  .command_line_only = true,
@@ -91,7 +95,7 @@ const struct semel_option semel_relay_rows[] = {
 	  .argument = "NAME",
 	  .default_value = "semel",
 	  .group = CHANGES,
-	  .help = "name of the replication slot (create it with semel init --cdc)" },
+	  .help = "name of the replication slot (to create it, run: semel init --cdc)" },
 	{ .name = "slot-budget",
 	  .kind = SEMEL_OPTION_NUMBER,
 	  .argument = "BYTES",
@@ -111,13 +115,14 @@ const struct semel_option semel_relay_rows[] = {
 	{ .name = "transactions",
 	  .kind = SEMEL_OPTION_FLAG,
 	  .group = CHANGES,
-	  .help = "Kafka: publish events that were committed together in one transaction" },
+	  .help = "Kafka: publish the events of one database transaction in one Kafka "
+		  "transaction" },
 	{ .name = "window",
 	  .kind = SEMEL_OPTION_NUMBER,
 	  .argument = "N",
 	  .min = 1,
 	  .max = 1000000,
-	  .group = PACE,
+	  .group = LIMITS,
 	  .help = "maximum number of unconfirmed events (default 1000, with cdc 2400, with "
 		  "--transactions "
 		  "3200)" },
@@ -127,28 +132,28 @@ const struct semel_option semel_relay_rows[] = {
 	  .min = 1,
 	  .max = (int64_t)1 << 40,
 	  .default_value = "16777216",
-	  .group = PACE,
+	  .group = LIMITS,
 	  .help = "maximum total payload of unconfirmed events, in bytes" },
 	{ .name = "confirm-timeout",
 	  .kind = SEMEL_OPTION_DURATION,
 	  .argument = "DURATION",
 	  .min = 1,
 	  .default_value = "30s",
-	  .group = PACE,
+	  .group = LIMITS,
 	  .help = "treat the broker as unavailable after this time without a confirm" },
 	{ .name = "poll",
 	  .kind = SEMEL_OPTION_DURATION,
 	  .argument = "DURATION",
 	  .min = 1,
 	  .default_value = "1s",
-	  .group = PACE,
+	  .group = LIMITS,
 	  .help = "query the outbox at least this often; a commit wakes the relay at once" },
 	{ .name = "lease",
 	  .kind = SEMEL_OPTION_DURATION,
 	  .argument = "DURATION",
 	  .min = 100,
 	  .default_value = "5s",
-	  .group = PACE,
+	  .group = LIMITS,
 	  .help = "lease duration: a relay that does not renew its lease within this time loses "
 		  "its lanes to another" },
 	{ .name = "attempts",
@@ -194,10 +199,15 @@ const struct semel_option semel_consume_rows[] = {
 	  .required = true,
 	  .argument = "TOPIC",
 	  .help = "topic to read" },
+	{ .name = "bind",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .argument = "PATTERN",
+	  .help = "RabbitMQ: receive only events with a matching routing key, such as order.*" },
 	{ .name = "drain",
 	  .kind = SEMEL_OPTION_FLAG,
 	  .command_line_only = true,
-	  .help = "exit when no event is queued, delayed or held" },
+	  .help = "exit when no event is queued, delayed, or waiting behind a retry or a gap; "
+		  "events parked behind a dead letter count only with --poison block" },
 	{ .name = "timeout",
 	  .kind = SEMEL_OPTION_DURATION,
 	  .command_line_only = true,
@@ -255,17 +265,17 @@ const struct semel_option semel_consume_rows[] = {
 	  .argument = "NAME",
 	  .is_valid = is_variable,
 	  .expected = "the name of a variable, without a value",
-	  .group = HANDLER,
+	  .group = PREPARE,
 	  .help = "pass this environment variable of Semel, such as SEMEL_STORE, to the program" },
 	{ .name = "upcast",
 	  .kind = SEMEL_OPTION_MULTI,
 	  .argument = "FROM=TO:sql:EXPRESSION|FROM=TO:exec:COMMAND",
-	  .group = "Before the handler",
+	  .group = PREPARE,
 	  .help = "convert an event type to its next version" },
 	{ .name = "handler-version",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "TEXT",
-	  .group = "Before the handler",
+	  .group = PREPARE,
 	  .help = "version of the handler, recorded with each claim" },
 
 	{ .name = "guarantee",
@@ -326,7 +336,7 @@ const struct semel_option semel_consume_rows[] = {
 	  .max = 1000000,
 	  .default_value = "2",
 	  .group = FAILURE,
-	  .help = "how many of these attempts run without a delay, the first one included" },
+	  .help = "attempts without a delay, including the first" },
 	{ .name = "first-delay",
 	  .kind = SEMEL_OPTION_DURATION,
 	  .argument = "DURATION",
@@ -362,7 +372,7 @@ const struct semel_option semel_consume_rows[] = {
 	  .min = 1,
 	  .max = 100000,
 	  .default_value = "500",
-	  .group = PACE,
+	  .group = LIMITS,
 	  .help = "maximum number of events in one transaction" },
 	{ .name = "prefetch-bytes",
 	  .kind = SEMEL_OPTION_NUMBER,
@@ -370,7 +380,7 @@ const struct semel_option semel_consume_rows[] = {
 	  .min = 1,
 	  .max = (int64_t)1 << 40,
 	  .default_value = "67108864",
-	  .group = PACE,
+	  .group = LIMITS,
 	  .help = "maximum total size of unacknowledged events, in bytes; one is always fetched, "
 		  "whatever its size" },
 	{ .name = "concurrency",
@@ -379,7 +389,7 @@ const struct semel_option semel_consume_rows[] = {
 	  .min = 1,
 	  .max = 1024,
 	  .default_value = "1",
-	  .group = PACE,
+	  .group = LIMITS,
 	  .help = "maximum number of programs or HTTP calls that run concurrently; events of one "
 		  "aggregate stay in order" },
 	{ .name = "partitions",
@@ -387,20 +397,15 @@ const struct semel_option semel_consume_rows[] = {
 	  .argument = "N",
 	  .min = 1,
 	  .max = 64,
-	  .group = PACE,
+	  .group = LIMITS,
 	  .help = "spread the subscription over this many queues by aggregate, one consumer "
 		  "process each" },
-	{ .name = "bind",
-	  .kind = SEMEL_OPTION_TEXT,
-	  .argument = "PATTERN",
-	  .group = PACE,
-	  .help = "RabbitMQ: receive only events with a matching routing key, such as order.*" },
 	{ .name = "lease",
 	  .kind = SEMEL_OPTION_DURATION,
 	  .argument = "DURATION",
 	  .min = 100,
 	  .default_value = "5s",
-	  .group = PACE,
+	  .group = LIMITS,
 	  .help = "lease duration: a consumer that does not renew its lease within this time loses "
 		  "its partitions to another" },
 	{ 0 },

@@ -15,12 +15,12 @@ const struct semel_exit_row semel_exit_rows[] = {
 	{ SEMEL_OK, "success" },
 	{ SEMEL_PROBLEM_FOUND,
 	  "a check found a problem (verify, doctor, drill, topology check and others)" },
-	{ SEMEL_USAGE, "usage error: bad option, value or command" },
-	{ SEMEL_INVALID, "bad data: an event, id or scope that is invalid or not found" },
+	{ SEMEL_USAGE, "usage error: invalid option, value or command" },
+	{ SEMEL_INVALID, "invalid data: an event, id or scope that is invalid or not found" },
 	{ SEMEL_OUTAGE, "store or broker unreachable" },
 	{ SEMEL_INTERNAL, "internal error" },
 	{ SEMEL_NOT_FINISHED, "temporary failure or not finished: try again" },
-	{ SEMEL_CONFIG, "bad configuration" },
+	{ SEMEL_CONFIG, "invalid configuration" },
 	{ 0 },
 };
 
@@ -33,7 +33,7 @@ const struct semel_variable_row semel_variable_rows[] = {
 	{ "SEMEL_CONFIG", "config file" },
 	{ "SEMEL_LOG", "log format: text or json (default text on a terminal, else json)" },
 	{ "SEMEL_LOG_LEVEL", "debug, info, warn or error (default info)" },
-	{ "SEMEL_FAILPOINT", "failpoint to trigger (list them: semel failpoints)" },
+	{ "SEMEL_FAILPOINT", "failpoint to trigger (run: semel failpoints)" },
 	{ 0 },
 };
 

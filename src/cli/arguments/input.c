@@ -51,7 +51,7 @@ static semel_status read_all(int fd, const char *name, size_t max, struct semel_
 			return too_large(name, max, error);
 	}
 	semel_buffer_string(buffer, "");
-	return buffer->failed ? semel_error_set(error, SEMEL_INTERNAL, "no memory for %s", name)
+	return buffer->failed ? semel_error_set(error, SEMEL_INTERNAL, "out of memory for %s", name)
 			      : SEMEL_OK;
 }
 
@@ -104,7 +104,7 @@ semel_status semel_lines_next(struct semel_lines *lines, struct semel_text *line
 		return unreadable("standard input", error);
 	semel_buffer_string(&lines->line, "");
 	if (lines->line.failed)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a line");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a line");
 	if (any)
 		*line_out = semel_buffer_text(&lines->line);
 	return SEMEL_OK;

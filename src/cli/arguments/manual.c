@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TABLES_DATE "2026-11-18" /* when the commands last changed for their users */
+#define TABLES_DATE "2026-11-19" /* when the commands last changed for their users */
 
 /* roff writes characters beyond ASCII by number. Returns the number of bytes read. */
 static size_t wide_letter(struct semel_buffer *buffer, const char *string)

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define NAMES_MAX    128
 #define WHAT_SIZE    256
@@ -169,6 +170,11 @@ static bool accepts_bounded(const struct semel_option *option, const char *value
 	return false;
 }
 
+static bool is_choice(const struct semel_option *option, const char *name, const char *value)
+{
+	return option->any_case ? strcasecmp(name, value) == 0 : strcmp(name, value) == 0;
+}
+
 static bool accepts_choice(const struct semel_option *option, const char *value, char *what_out,
 			   size_t size)
 {
@@ -176,7 +182,7 @@ static bool accepts_choice(const struct semel_option *option, const char *value,
 	size_t count = 0, length = 0;
 	for (; option->choices[count].name && count < CHOICES_MAX; count++) {
 		names[count] = option->choices[count].name;
-		if (strcmp(names[count], value) == 0)
+		if (is_choice(option, names[count], value))
 			return true;
 	}
 	length += (size_t)snprintf(what_out, size, "one of ");
@@ -185,7 +191,7 @@ static bool accepts_choice(const struct semel_option *option, const char *value,
 					   names[i]);
 	const char *nearest = semel_text_nearest(value, names, count);
 	if (nearest && length < size)
-		snprintf(what_out + length, size - length, " (did you mean %s?)", nearest);
+		snprintf(what_out + length, size - length, "; did you mean %s?", nearest);
 	return false;
 }
 
@@ -253,7 +259,7 @@ static bool add_entries(struct semel_args *args, const struct semel_option *opti
 
 static semel_status no_memory(semel_error *error)
 {
-	return semel_error_set(error, SEMEL_INTERNAL, "no memory for the command line");
+	return semel_error_set(error, SEMEL_INTERNAL, "out of memory for the command line");
 }
 
 /* ---- parsing --------------------------------------------------------------------------------- */
@@ -286,11 +292,11 @@ static semel_status unknown_option(const struct reader *reader, const char *dash
 	const struct semel_command *command = reader->args->command;
 	if (!command)
 		return semel_error_set(reader->error, SEMEL_USAGE,
-				       "unknown option %s%s before the command (write a "
-				       "command's options after it; try: semel --help)",
+				       "unknown option %s%s before the command (the options of a "
+				       "command follow it; run: semel --help)",
 				       dashes, name);
 	return semel_error_set(reader->error, SEMEL_USAGE,
-			       "unknown option %s%s%s (try: semel%s --help)", dashes, name, title,
+			       "unknown option %s%s%s (run: semel%s --help)", dashes, name, title,
 			       title + strlen(" for"));
 }
 
@@ -300,7 +306,7 @@ static semel_status set_value(const struct reader *reader, struct entry *entry, 
 	char what[WHAT_SIZE], shown[WHAT_SIZE];
 	if (!semel_option_accepts(option, value, what, sizeof what))
 		return semel_error_set(
-			reader->error, SEMEL_USAGE, "bad value \"%s\" for --%s: write %s",
+			reader->error, SEMEL_USAGE, "invalid value \"%s\" for --%s (expected %s)",
 			semel_word_redact(value, shown, sizeof shown), option->name, what);
 	bool again = entry->count > 0 && option->kind != SEMEL_OPTION_MULTI;
 	if (again && option->kind != SEMEL_OPTION_FLAG)
@@ -328,8 +334,8 @@ static semel_status read_value(struct reader *reader, struct entry *entry, const
 	if (option->kind == SEMEL_OPTION_FLAG) {
 		if (inline_value)
 			return semel_error_set(reader->error, SEMEL_USAGE,
-					       "--%s takes no value (write --%s alone)",
-					       option->name, option->name);
+					       "--%s takes no value (use --%s alone)", option->name,
+					       option->name);
 		return set_value(reader, entry, "true");
 	}
 	if (inline_value)
@@ -378,7 +384,7 @@ static semel_status read_command(struct reader *reader, const char *word)
 					       "unknown command \"%s%s%s\" (did you mean %s%s%s?)",
 					       parent, space, word, parent, space, nearest);
 		return semel_error_set(reader->error, SEMEL_USAGE,
-				       "unknown command \"%s%s%s\" (try: semel %s%s--help)", parent,
+				       "unknown command \"%s%s%s\" (run: semel %s%s--help)", parent,
 				       space, word, parent, space);
 	}
 	args->command = command;
@@ -450,7 +456,7 @@ static semel_status check_positionals(const struct semel_args *args, semel_error
 	char title[WHAT_SIZE];
 	semel_command_title(command, title, sizeof title);
 	if (args->positional_count < command->positionals_min)
-		return semel_error_set(error, SEMEL_USAGE, "%s needs %s (try: semel %s --help)",
+		return semel_error_set(error, SEMEL_USAGE, "%s needs %s (run: semel %s --help)",
 				       title, command->positionals, title);
 	if (args->positional_count <= command->positionals_max)
 		return SEMEL_OK;
@@ -465,19 +471,19 @@ static semel_status check_positionals(const struct semel_args *args, semel_error
 semel_status semel_args_check(const struct semel_args *args, semel_error *error)
 {
 	if (!args->command)
-		return semel_error_set(error, SEMEL_USAGE, "no command given (try: semel --help)");
+		return semel_error_set(error, SEMEL_USAGE, "no command given (run: semel --help)");
 	char title[WHAT_SIZE];
 	semel_command_title(args->command, title, sizeof title);
 	if (args->command->subcommands)
 		return semel_error_set(error, SEMEL_USAGE,
-				       "%s needs a subcommand (try: semel %s --help)", title,
+				       "%s needs a subcommand (run: semel %s --help)", title,
 				       title);
 	for (size_t i = 0; i < args->entry_count; i++) {
 		const struct entry *entry = &args->entries[i];
 		const struct entry *other = entry->count > 0 ? excluded_by(args, entry) : NULL;
 		if (other)
 			return semel_error_set(error, SEMEL_USAGE,
-					       "--%s and --%s exclude each other (keep one)",
+					       "--%s and --%s are mutually exclusive (use one)",
 					       entry->option->name, other->option->name);
 		if (entry->option->required && entry->count == 0)
 			return semel_error_set(error, SEMEL_USAGE, "%s needs --%s %s", title,
@@ -559,7 +565,7 @@ int semel_args_choice(const struct semel_args *args, const char *name)
 	const struct entry *entry = expect_entry(args, name);
 	const char *value = semel_args_text(args, name);
 	for (int i = 0; value && entry->option->choices[i].name; i++)
-		if (strcmp(entry->option->choices[i].name, value) == 0)
+		if (is_choice(entry->option, entry->option->choices[i].name, value))
 			return i;
 	return 0;
 }

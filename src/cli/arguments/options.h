@@ -35,6 +35,7 @@ struct semel_option {
 	bool command_line_only;              /* no key of the config file */
 	const char *argument;                /* the name of the value in the help: "URL" */
 	const struct semel_choice *choices;  /* CHOICE */
+	bool any_case;                       /* CHOICE: a value may be in lower or upper case */
 	int64_t min, max;                    /* NUMBER, DURATION; max 0: no upper bound */
 	bool unit_needed;                    /* DURATION: a number without a unit is refused */
 	const char *default_value;           /* as a user would write it; NULL: none */
@@ -67,7 +68,7 @@ semel_status semel_args_parse(int argc, char **argv, const struct semel_command 
  * has the wrong number of positionals. */
 semel_status semel_args_check(const struct semel_args *args, semel_error *error);
 /* Sets an option from the config file. Ignored if the command line has this option, or one that
- * excludes it. values must outlive args. False: no memory. */
+ * excludes it. values must outlive args. False: out of memory. */
 bool semel_args_fill(struct semel_args *args, const char *name, const char *const *values,
 		     size_t count);
 void semel_args_free(struct semel_args *args);

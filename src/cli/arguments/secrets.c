@@ -205,12 +205,11 @@ void semel_secrets_warn(const struct semel_invocation *invocation)
 {
 	struct inspection inspection = { 0 };
 	if (were_on_command_line)
-		semel_log(SEMEL_LOG_WARN,
-			  "a URL with a secret was given on the command line, where every local "
-			  "user could read it until Semel hid it (use a file: SEMEL_STORE_FILE, "
-			  "SEMEL_BROKER_FILE or "
-			  "--config)",
-			  NULL);
+		semel_log(SEMEL_LOG_WARN, "URL with a secret on the command line",
+			  &(struct semel_log_fields){
+				  .detail = "every local user could read it until Semel hid it "
+					    "(use SEMEL_STORE_FILE, SEMEL_BROKER_FILE or "
+					    "--config)" });
 	inspect_files(&inspection, invocation);
 }
 
@@ -221,6 +220,7 @@ void semel_secrets_examine(const struct semel_invocation *invocation,
 	inspect_files(&inspection, invocation);
 	if (inspection.safe > 0)
 		semel_examination_fine(examination, SEMEL_CHECK_SECRET_FILES,
-				       "%u file%s with secrets", inspection.safe,
-				       inspection.safe == 1 ? "" : "s");
+				       "%u file%s with secrets %s not accessible to other users",
+				       inspection.safe, inspection.safe == 1 ? "" : "s",
+				       inspection.safe == 1 ? "is" : "are");
 }

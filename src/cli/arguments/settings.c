@@ -30,7 +30,7 @@ static const struct setting broker_setting = { "broker", "SEMEL_BROKER", "SEMEL_
 static semel_status copy(const char *text, char **copy_out, semel_error *error)
 {
 	*copy_out = strdup(text);
-	return *copy_out ? SEMEL_OK : semel_error_set(error, SEMEL_INTERNAL, "no memory");
+	return *copy_out ? SEMEL_OK : semel_error_set(error, SEMEL_INTERNAL, "out of memory");
 }
 
 static semel_status read_url_file(const struct setting *setting, const char *path, char **url_out,
@@ -69,16 +69,16 @@ static semel_status check_url(const struct setting *setting, const char *url, co
 		return SEMEL_OK;
 	semel_status status = strncmp(from, "--", 2) == 0 ? SEMEL_USAGE : SEMEL_CONFIG;
 	if (semel_string_is_blank(url))
-		return semel_error_set(error, status, "%s is empty (write for example %s:%s.db)",
-				       from, setting->scheme, "semel");
+		return semel_error_set(error, status, "%s is empty (for example: %s:%s.db)", from,
+				       setting->scheme, "semel");
 	char shown[URL_SIZE];
 	if (!semel_url_redact(url, shown, sizeof shown))
 		return semel_error_set(error, status,
-				       "%s has no scheme (write for example %s:semel.db; the value "
+				       "%s has no scheme (for example: %s:semel.db; the value "
 				       "is not shown because it may contain a password)",
 				       from, setting->scheme);
-	return semel_error_set(error, status, "%s \"%s\" has no scheme (for a file write %s:%s)",
-			       from, shown, setting->scheme, shown);
+	return semel_error_set(error, status, "%s \"%s\" has no scheme (for a file: %s:%s)", from,
+			       shown, setting->scheme, shown);
 }
 
 /* In a handler the default could be a different database than the consumer's, which was not passed

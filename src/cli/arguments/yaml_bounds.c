@@ -60,7 +60,7 @@ struct semel_yaml_problem semel_yaml_check(struct semel_text text)
 	struct counts counts = { 0 };
 	yaml_parser_t parser;
 	if (!yaml_parser_initialize(&parser))
-		return (struct semel_yaml_problem){ "no memory", 1, true };
+		return (struct semel_yaml_problem){ "out of memory", 1, true };
 	yaml_parser_set_input_string(&parser, (const unsigned char *)text.data, text.length);
 	for (bool ended = false; !ended && !problem.what;) {
 		yaml_event_t event;

@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "cli/arguments/admin_options.h"
 #include "cli/arguments/delivery_options.h"
-#include "cli/commands/delivery.h"
+#include "cli/commands/from_arguments.h"
 #include "cli/process/notify.h"
 #include "cli/process/progress.h"
 #include "cli/process/signals.h"
@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ALARM_MS 3000 /* beyond the grace period, to conclude interrupted calls */
+#define FINISH_LIMIT_MS 3000 /* after the grace period: to settle interrupted calls, then exit */
 
 static semel_consumer_options read_options(const struct semel_invocation *invocation)
 {
@@ -139,7 +139,8 @@ static semel_status work(struct semel_invocation *invocation, semel_consumer *co
 {
 	const struct semel_args *args = invocation->args;
 	uint64_t max = (uint64_t)semel_args_number(args, "max");
-	semel_signals_watch(stop, consumer, semel_args_duration_ms(args, "grace") + ALARM_MS);
+	semel_signals_watch(stop, consumer,
+			    semel_args_duration_ms(args, "grace") + FINISH_LIMIT_MS);
 	semel_notify("READY=1");
 	if (semel_args_flag(args, "drain") && !semel_args_flag(args, "print"))
 		semel_progress_follow("events done", SEMEL_METRIC_CONSUMED, "done");
@@ -153,8 +154,8 @@ static semel_status work(struct semel_invocation *invocation, semel_consumer *co
 	return status;
 }
 
-semel_status semel_delivery_consumer(struct semel_invocation *invocation,
-				     semel_consumer **consumer_out)
+semel_status semel_consumer_from_arguments(struct semel_invocation *invocation,
+					   semel_consumer **consumer_out)
 {
 	const struct semel_args *args = invocation->args;
 	semel_error *error = &invocation->error;
@@ -184,7 +185,7 @@ close_consumer:
 static semel_status run(struct semel_invocation *invocation)
 {
 	semel_consumer *consumer = NULL;
-	semel_status status = semel_delivery_consumer(invocation, &consumer);
+	semel_status status = semel_consumer_from_arguments(invocation, &consumer);
 	if (status != SEMEL_OK)
 		return status;
 	struct semel_admin *admin = NULL;

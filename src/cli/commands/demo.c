@@ -61,11 +61,10 @@ const struct semel_command semel_command_demo = {
 	.group = SEMEL_GROUP_START,
 	.summary = "run a shop and three services through crashes and duplicates",
 	.options = options,
-	.details = "Runs in a temporary folder, offline, with this very program as relay and "
-		   "services: "
-		   "orders are placed, processes are killed, events are delivered twice, an order "
-		   "is poisoned and corrected. Every number is read from the databases and the "
-		   "broker. Exit 1 when anything does not add up.\n\n"
+	.details = "Runs in a temporary folder, offline, with this executable as relay and "
+		   "services: orders are placed, processes are killed, events are delivered twice, "
+		   "an order is poisoned and corrected. Every number is read from the databases "
+		   "and the broker. Exit 1 when a check fails.\n\n"
 		   "With --store postgres://… and --broker amqp://… it runs there, on an empty "
 		   "database and virtual host, where its tables and queues remain.",
 	.examples = examples,

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #define REASON_SHOWN 100
 
@@ -52,7 +51,7 @@ static void print_part(struct listing *listing)
 	listing->buffer = (struct semel_buffer){ 0 };
 }
 
-static void list_seen(const semel_dead_letter *letter, void *user)
+static void print_list_entry(const semel_dead_letter *letter, void *user)
 {
 	struct listing *listing = user;
 	struct semel_buffer *buffer = &listing->buffer;
@@ -82,22 +81,19 @@ static void list_seen(const semel_dead_letter *letter, void *user)
 	print_part(listing);
 }
 
-static semel_status read_status(const char *text, semel_dead_status *status_out, semel_error *error)
+/* Indexed from SEMEL_DEAD_PENDING. */
+static const struct semel_choice statuses[] = {
+	{ "PENDING", "waits for a replay or a discard" },
+	{ "REPLAYED", "was sent again" },
+	{ "DISCARDED", "was given up by an operator" },
+	{ 0 },
+};
+
+static semel_dead_status read_status(const struct semel_args *args)
 {
-	static const semel_dead_status known[] = { SEMEL_DEAD_PENDING, SEMEL_DEAD_REPLAYED,
-						   SEMEL_DEAD_DISCARDED };
-	*status_out = SEMEL_DEAD_ANY;
-	if (!text)
-		return SEMEL_OK;
-	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
-		if (strcasecmp(text, semel_dead_status_name(known[i])) == 0) {
-			*status_out = known[i];
-			return SEMEL_OK;
-		}
-	}
-	return semel_error_set(
-		error, SEMEL_USAGE,
-		"bad value \"%s\" for --status: write PENDING, REPLAYED or DISCARDED", text);
+	if (!semel_args_has(args, "status"))
+		return SEMEL_DEAD_ANY;
+	return SEMEL_DEAD_PENDING + (semel_dead_status)semel_args_choice(args, "status");
 }
 
 static semel_status run_list(struct semel_invocation *invocation)
@@ -105,19 +101,17 @@ static semel_status run_list(struct semel_invocation *invocation)
 	const struct semel_args *args = invocation->args;
 	semel_error *error = &invocation->error;
 	semel_dead_letter_filter filter = { .limit = (uint32_t)semel_args_number(args, "limit"),
+					    .status = read_status(args),
 					    .scope = semel_args_text(args, "scope") };
-	semel_status status = read_status(semel_args_text(args, "status"), &filter.status, error);
-	if (status != SEMEL_OK)
-		return status;
-
 	semel_store *store = NULL;
-	status = semel_store_open(invocation->store, &store, error);
+	semel_status status = semel_store_open(invocation->store, &store, error);
 	if (status != SEMEL_OK)
 		return status;
 	struct listing listing = { .json = invocation->json, .error = error };
 	status = invocation->json
-			 ? semel_dead_letter_list(store, &filter, list_seen, &listing, error)
-			 : semel_dead_letter_list_brief(store, &filter, list_seen, &listing, error);
+			 ? semel_dead_letter_list(store, &filter, print_list_entry, &listing, error)
+			 : semel_dead_letter_list_brief(store, &filter, print_list_entry, &listing,
+							error);
 	semel_store_close(store);
 	if (status != SEMEL_OK || listing.printed != SEMEL_OK)
 		return status != SEMEL_OK ? status : listing.printed;
@@ -162,21 +156,21 @@ static void show_text(const semel_dead_letter *letter, struct semel_buffer *buff
 		{ "reason", letter->failure_reason },
 		{ "correlation", letter->correlation_id },
 		{ "saga", letter->saga_id },
-		{ "discarded as", letter->discard_reason },
+		{ "discard reason", letter->discard_reason },
 	};
 	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
-		semel_buffer_printf(buffer, "%-13s", lines[i].label);
+		semel_buffer_printf(buffer, "%-15s", lines[i].label);
 		append_plain(buffer, lines[i].value, 0);
 		semel_buffer_string(buffer, "\n");
 	}
-	semel_buffer_printf(buffer, "%-13s%u\n%-13s%u of %d\n%-13s%" PRIu64 "\n%-13s", "attempts",
+	semel_buffer_printf(buffer, "%-15s%u\n%-15s%u of %d\n%-15s%" PRIu64 "\n%-15s", "attempts",
 			    letter->attempts, "replays", letter->replay_count, SEMEL_REPLAYS_MAX,
 			    "parked", letter->parked, "record");
 	semel_event_to_record(letter->event, buffer);
 	semel_buffer_string(buffer, "\n");
 }
 
-static void show_seen(const semel_dead_letter *letter, void *user)
+static void show_entry(const semel_dead_letter *letter, void *user)
 {
 	struct listing *listing = user;
 	if (!listing->json) {
@@ -196,7 +190,7 @@ static semel_status run_show(struct semel_invocation *invocation)
 	if (status != SEMEL_OK)
 		return status;
 	struct listing listing = { .json = invocation->json };
-	status = semel_dead_letter_get(store, ids[0], show_seen, &listing, error);
+	status = semel_dead_letter_get(store, ids[0], show_entry, &listing, error);
 	semel_store_close(store);
 	semel_status printed =
 		semel_output_print(&listing.buffer, status == SEMEL_OK ? error : NULL);
@@ -278,7 +272,7 @@ struct id_list {
 	bool failed;
 };
 
-static void id_seen(const semel_dead_letter *letter, void *user)
+static void add_id(const semel_dead_letter *letter, void *user)
 {
 	struct id_list *list = user;
 	char *id = list->count < list->capacity ? strdup(letter->entry_id) : NULL;
@@ -305,14 +299,14 @@ static semel_status list_pending(semel_store *store, const char *scope, struct i
 	list->capacity = count < UINT32_MAX ? (size_t)count : UINT32_MAX;
 	list->ids = calloc(list->capacity, sizeof(*list->ids));
 	if (!list->ids)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory");
 	semel_dead_letter_filter filter = { .limit = (uint32_t)list->capacity,
 					    .status = SEMEL_DEAD_PENDING,
 					    .scope = scope };
-	status = semel_dead_letter_list_brief(store, &filter, id_seen, list, error);
+	status = semel_dead_letter_list_brief(store, &filter, add_id, list, error);
 	if (status != SEMEL_OK || !list->failed)
 		return status;
-	return semel_error_set(error, SEMEL_INTERNAL, "no memory");
+	return semel_error_set(error, SEMEL_INTERNAL, "out of memory");
 }
 
 /* listed: the ids were pending when they were listed; those that another operator has replayed or
@@ -422,10 +416,12 @@ static const struct semel_option list_options[] = {
 	  .default_value = "20",
 	  .help = "list at most this many" },
 	{ .name = "status",
-	  .kind = SEMEL_OPTION_TEXT,
+	  .kind = SEMEL_OPTION_CHOICE,
 	  .command_line_only = true,
 	  .argument = "STATUS",
-	  .help = "select PENDING, REPLAYED or DISCARDED dead letters" },
+	  .choices = statuses,
+	  .any_case = true,
+	  .help = "select dead letters of this status (default: all)" },
 	OPTION_SCOPE,
 	SEMEL_OPTION_JSON,
 	{ 0 },

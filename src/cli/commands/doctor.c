@@ -41,7 +41,7 @@ static void finding_line(struct semel_buffer *text, const struct semel_finding *
 		semel_buffer_printf(text, "%-8s %-18s  do: %s\n", "", "", finding->remedy);
 }
 
-static void see(const struct semel_finding *finding, void *user)
+static void add_finding(const struct semel_finding *finding, void *user)
 {
 	struct report *report = user;
 	struct semel_buffer *text = &report->texts[finding->check];
@@ -91,7 +91,7 @@ static struct semel_examination examination_of(const struct semel_invocation *in
 	bool any = !config->has_relay && config->subscription_count == 0;
 
 	return (struct semel_examination){
-		.report = see,
+		.report = add_finding,
 		.user = report,
 		.env = semel_env_system(),
 		.relays = any || config->has_relay,
@@ -173,9 +173,12 @@ const struct semel_command semel_command_doctor = {
 		"something that does not work, or that can lose events, and makes the exit code 1, "
 		"also when store or "
 		"broker are unreachable. It checks: connections, versions, tables, permissions, "
-		"settings, clocks, open transactions, disks, the replication slot and its limit, "
-		"whether a relay publishes waiting events, retention, and for every subscription "
-		"(of the config file, and of the store) queues, topics and bindings.\n\n"
+		"settings, clocks, open transactions, commit order, disks, alarms, the "
+		"replication slot and its limit, whether a relay publishes waiting events, events "
+		"that the broker refused, retention, topics that no subscription reads, files "
+		"with data or secrets that other users can open, and for every subscription (of "
+		"the config file, and of the store) queues, topics, bindings, limits, running "
+		"consumers and stuck events.\n\n"
 		"With a config file it checks what that file asks for. Bindings, alarms and disks "
 		"of RabbitMQ are read through its management plugin, with the broker's user and "
 		"password; if that is unreachable, a finding says so.",

@@ -47,7 +47,7 @@ static semel_status check_names(const char *const *selected, semel_error *error)
 			continue;
 		const char *nearest = semel_text_nearest(*selected, names, count);
 		return semel_error_set(error, SEMEL_USAGE,
-				       "--row %s: no such row%s%s%s (list them: semel drill "
+				       "--row %s: no such row%s%s%s (run: semel drill "
 				       "--list)",
 				       *selected, nearest ? ", did you mean " : "",
 				       nearest ? nearest : "", nearest ? "?" : "");
@@ -108,7 +108,7 @@ static semel_status set_up(struct semel_drill *drill)
 	if (!store)
 		store = semel_sandbox_path(&drill->sandbox, "sqlite:", "semel.db");
 	if (!store)
-		return semel_error_set(drill->error, SEMEL_INTERNAL, "no memory");
+		return semel_error_set(drill->error, SEMEL_INTERNAL, "out of memory");
 	semel_status status = semel_shop_open(&drill->shop, store, drill->error);
 	if (status != SEMEL_OK)
 		return status;
@@ -180,7 +180,7 @@ static semel_status clear_target(struct semel_drill *drill)
 		return SEMEL_OK;
 	drill->sandbox.keep = true;
 	return semel_error_set(drill->error, status,
-			       "cannot remove what the drill has created: %.300s (try again: semel "
+			       "cannot remove what the drill has created: %.300s (run: semel "
 			       "drill --clean)",
 			       cause.text);
 }
@@ -230,7 +230,7 @@ static semel_status run(struct semel_invocation *invocation)
 		return list_rows(invocation->json, drill.error);
 	struct semel_arena *arena = semel_arena_new(4096);
 	if (!arena)
-		return semel_error_set(drill.error, SEMEL_INTERNAL, "no memory");
+		return semel_error_set(drill.error, SEMEL_INTERNAL, "out of memory");
 	status = semel_drill_target_choose(&drill.target, arena, drill.error);
 	if (status != SEMEL_OK)
 		goto free_arena;
@@ -268,10 +268,10 @@ const struct semel_command semel_command_drill = {
 		"run the failure matrix on this store and broker, and check that nothing is lost",
 	.options = options,
 	.details =
-		"Runs every row of the failure matrix (semel failpoints) and the seven what-ifs "
-		"of the Order story with this very program: a process is killed at the failpoint, "
-		"everything is started again, and the databases are checked. Exit 1 when a row "
-		"fails.\n\n"
+		"Runs every row of the failure matrix (semel failpoints) and the seven failure "
+		"scenarios of the sample shop with this executable: a process is killed at the "
+		"failpoint, everything is started again, and the databases are checked. Exit 1 "
+		"when a row fails.\n\n"
 		"It runs beside your own data, under names of its own: a folder semel-drill-… "
 		"beside the SQLite file, a schema semel_drill_… on PostgreSQL (the user needs "
 		"CREATE on the database), exchanges, queues, topics and groups semel-drill-… at "

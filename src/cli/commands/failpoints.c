@@ -14,7 +14,7 @@ static void write_json(const struct semel_failpoint_row *row, struct semel_buffe
 		const char *name, *value;
 	} members[] = {
 		{ "name", row->name },
-		{ "party", row->party },
+		{ "party", row->process },
 		{ "window", row->window },
 		{ "outcome", row->outcome },
 	};
@@ -35,7 +35,7 @@ static semel_status run(struct semel_invocation *invocation)
 			write_json(&rows[i], &buffer);
 		} else {
 			semel_buffer_printf(&buffer, "%-24s %-9s %s\n%35s→ %s\n", rows[i].name,
-					    rows[i].party, rows[i].window, "", rows[i].outcome);
+					    rows[i].process, rows[i].window, "", rows[i].outcome);
 		}
 	}
 	if (invocation->json)

@@ -331,7 +331,7 @@ static semel_status named_command(struct semel_invocation *invocation,
 					       nearest);
 		if (!found)
 			return semel_error_set(&invocation->error, SEMEL_USAGE,
-					       "unknown command \"%s\" (try: semel --help)",
+					       "unknown command \"%s\" (run: semel --help)",
 					       semel_word_redact(words[i], shown, sizeof shown));
 		*command_out = found;
 		level = found->subcommands;
@@ -344,7 +344,7 @@ static semel_status put(struct semel_invocation *invocation, struct semel_buffer
 {
 	semel_status status = SEMEL_OK;
 	if (buffer->failed)
-		status = semel_error_set(&invocation->error, SEMEL_INTERNAL, "no memory");
+		status = semel_error_set(&invocation->error, SEMEL_INTERNAL, "out of memory");
 	else
 		fwrite(buffer->data, 1, buffer->length, file);
 	semel_buffer_free(buffer);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `semel init`: creates or upgrades the tables, and prints which of the two it was. */
+/* `semel init`: creates or upgrades the tables, and prints whether it did or they are up to
+ * date. */
 #include "base/url.h"
 #include "cli/arguments/adopt.h"
 #include "cli/arguments/command.h"

@@ -100,7 +100,7 @@ static struct semel_text inherited_headers(struct semel_arena *arena)
 }
 
 /* Adds the inherited headers that given lacks. given may be NULL; if it is not a JSON object it is
- * returned unchanged, and the check of the event reports it. NULL: no memory. */
+ * returned unchanged, and the check of the event reports it. NULL: out of memory. */
 static const char *merge_headers(struct semel_text inherited, const char *given,
 				 struct semel_arena *arena)
 {
@@ -144,7 +144,7 @@ static semel_status read_headers(const struct publishing *publishing, struct sem
 		headers = semel_json_with(headers, semel_text_string(name),
 					  semel_text_of(equals + 1), arena);
 		if (!headers.data)
-			return semel_error_set(error, SEMEL_INTERNAL, "no memory");
+			return semel_error_set(error, SEMEL_INTERNAL, "out of memory");
 	}
 	*headers_out = semel_text_string(headers);
 	return SEMEL_OK;
@@ -283,7 +283,7 @@ static semel_status add_line(struct batch *batch, struct semel_text line)
 		return status;
 	input->headers = merge_headers(batch->publishing->inherited, input->headers, batch->arena);
 	if (!input->headers)
-		return semel_error_set(error_of(batch), SEMEL_INTERNAL, "no memory");
+		return semel_error_set(error_of(batch), SEMEL_INTERNAL, "out of memory");
 	batch->numbers[batch->count++] = batch->lines.number;
 	return SEMEL_OK;
 }
@@ -345,7 +345,7 @@ static semel_status write_chunk(struct batch *batch)
 	batch->total += batch->count;
 	semel_progress_show("events written", batch->total);
 	if (batch->ids.failed)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the ids");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for the ids");
 	return store->driver->release(store, error);
 }
 
@@ -403,7 +403,7 @@ static semel_status run_batch(struct publishing *publishing)
 	semel_status status = SEMEL_INTERNAL;
 	struct batch *batch = calloc(1, sizeof *batch);
 	if (!batch)
-		return semel_error_set(&publishing->invocation->error, status, "no memory");
+		return semel_error_set(&publishing->invocation->error, status, "out of memory");
 	batch->publishing = publishing;
 	batch->lines.fd = STDIN_FILENO;
 	batch->lines.max = LINE_BYTES;
@@ -411,7 +411,7 @@ static semel_status run_batch(struct publishing *publishing)
 	if (batch->arena)
 		status = write_batch(batch);
 	else
-		semel_error_set(&publishing->invocation->error, status, "no memory");
+		semel_error_set(&publishing->invocation->error, status, "out of memory");
 	semel_arena_free(batch->arena);
 	semel_buffer_free(&batch->lines.line);
 	semel_buffer_free(&batch->ids);
@@ -433,8 +433,8 @@ static semel_status check_options(struct semel_invocation *invocation)
 	for (size_t i = 0; batch && i < sizeof of_one_event / sizeof *of_one_event; i++)
 		if (semel_args_has(args, of_one_event[i]))
 			return semel_error_set(&invocation->error, SEMEL_USAGE,
-					       "--%s and --batch exclude each other (each line has "
-					       "its own)",
+					       "--%s and --batch are mutually exclusive (each line "
+					       "has its own)",
 					       of_one_event[i]);
 	if (!batch && !semel_args_has(args, "type"))
 		return semel_error_set(&invocation->error, SEMEL_USAGE,
@@ -452,13 +452,13 @@ static semel_status run(struct semel_invocation *invocation)
 		return status;
 	struct semel_arena *arena = semel_arena_new(ARENA_BLOCK);
 	if (!arena)
-		return semel_error_set(&invocation->error, SEMEL_INTERNAL, "no memory");
+		return semel_error_set(&invocation->error, SEMEL_INTERNAL, "out of memory");
 	struct publishing publishing = {
 		.invocation = invocation,
 		.inherited = inherited_headers(arena),
 	};
 	if (!publishing.inherited.data)
-		status = semel_error_set(&invocation->error, SEMEL_INTERNAL, "no memory");
+		status = semel_error_set(&invocation->error, SEMEL_INTERNAL, "out of memory");
 	else if (semel_args_flag(invocation->args, "batch"))
 		status = run_batch(&publishing);
 	else

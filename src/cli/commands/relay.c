@@ -5,7 +5,7 @@
 #include "cli/arguments/admin_options.h"
 #include "cli/arguments/adopt.h"
 #include "cli/arguments/delivery_options.h"
-#include "cli/commands/delivery.h"
+#include "cli/commands/from_arguments.h"
 #include "cli/process/notify.h"
 #include "cli/process/progress.h"
 #include "cli/process/signals.h"
@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ALARM_MS 3000 /* beyond the grace period, to mark confirmed events */
+#define FINISH_LIMIT_MS 3000 /* after the grace period: to mark confirmed events, then exit */
 
 static semel_relay_options read_options(const struct semel_invocation *invocation)
 {
@@ -53,7 +53,8 @@ static void report(const struct semel_invocation *invocation, const semel_relay 
 		printf("published %" PRIu64 " event%s\n", published, published == 1 ? "" : "s");
 }
 
-semel_status semel_delivery_relay(struct semel_invocation *invocation, semel_relay **relay_out)
+semel_status semel_relay_from_arguments(struct semel_invocation *invocation,
+					semel_relay **relay_out)
 {
 	semel_error *error = &invocation->error;
 	semel_relay_options options = read_options(invocation);
@@ -82,12 +83,12 @@ static semel_status run(struct semel_invocation *invocation)
 	const struct semel_args *args = invocation->args;
 	semel_error *error = &invocation->error;
 	semel_relay *relay = NULL;
-	semel_status status = semel_delivery_relay(invocation, &relay);
+	semel_status status = semel_relay_from_arguments(invocation, &relay);
 	if (status != SEMEL_OK)
 		return status;
 	struct semel_admin *admin = NULL;
 	status = semel_metrics_start(invocation, &admin);
-	semel_signals_watch(stop, relay, semel_args_duration_ms(args, "grace") + ALARM_MS);
+	semel_signals_watch(stop, relay, semel_args_duration_ms(args, "grace") + FINISH_LIMIT_MS);
 	if (status != SEMEL_OK)
 		goto close;
 	semel_notify("READY=1");

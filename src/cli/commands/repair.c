@@ -16,7 +16,7 @@ struct listing {
 	uint32_t count;
 };
 
-static void step_seen(const struct semel_repair_step *step, void *user)
+static void add_step(const struct semel_repair_step *step, void *user)
 {
 	static const char *const results[] = { "would do", "done", "no longer stuck",
 					       "not possible" };
@@ -50,7 +50,7 @@ static semel_status print_listing(struct listing *listing, bool dry_run,
 	else if (counts->done + counts->impossible == 0)
 		semel_buffer_string(buffer, "no event is stuck\n");
 	else if (!dry_run && counts->done > 0)
-		semel_buffer_string(buffer, "consumers process these events next (check: semel "
+		semel_buffer_string(buffer, "consumers process these events next (run: semel "
 					    "verify --wait 1m)\n");
 	return semel_output_print(buffer, error);
 }
@@ -72,7 +72,7 @@ static semel_status run(struct semel_invocation *invocation)
 		.env = semel_env_system(),
 		.who = semel_operator_name(),
 		.dry_run = semel_args_flag(invocation->args, "dry-run"),
-		.callback = step_seen,
+		.callback = add_step,
 		.user = &listing,
 	};
 	semel_buffer_string(&listing.buffer, listing.json ? "{\"steps\":[" : "");

@@ -41,10 +41,11 @@ static semel_status read_aggregate(const struct semel_args *args, struct session
 	const char *colon = strchr(text, ':');
 	if (!colon || colon == text || !colon[1])
 		return semel_error_set(error, SEMEL_USAGE,
-				       "bad value \"%s\" for --aggregate: write TYPE:ID", text);
+				       "invalid value \"%s\" for --aggregate (expected TYPE:ID)",
+				       text);
 	session->aggregate = strdup(text);
 	if (!session->aggregate)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory");
 	session->aggregate[colon - text] = '\0';
 	filter->aggregate_type = session->aggregate;
 	filter->aggregate_id = session->aggregate + (colon - text) + 1;
@@ -139,15 +140,15 @@ static void report(const struct semel_replay_plan *plan, const struct semel_repl
 	if (counts->chosen < counts->matching)
 		printf(", of %" PRIu64 " that match", counts->matching);
 	if (status == SEMEL_STOPPED)
-		printf(" (stopped; %" PRIu64 " were left)", counts->chosen - counts->sent);
+		printf(" (stopped; %" PRIu64 " not sent)", counts->chosen - counts->sent);
 	printf("\n");
 	if (plan->dry_run && counts->too_old > 0)
-		printf("%" PRIu64 " of them are older than the inbox remembers: refused without "
-		       "--force\n",
+		printf("%" PRIu64 " of them are older than the inbox retention (refused unless "
+		       "--force is given)\n",
 		       counts->too_old);
 	if (plan->dry_run && counts->held > 0)
-		printf("%" PRIu64 " of them belong to aggregates that wait behind a failed event: "
-		       "refused without --force\n",
+		printf("%" PRIu64 " of them belong to held aggregates (refused unless --force is "
+		       "given)\n",
 		       counts->held);
 }
 
@@ -224,8 +225,8 @@ static const struct semel_option options[] = {
 	{ .name = "force",
 	  .kind = SEMEL_OPTION_FLAG,
 	  .command_line_only = true,
-	  .help = "also send events that the inbox may have forgotten, or that would run out of "
-		  "order" },
+	  .help = "also send events whose claims may have been pruned, and events of held "
+		  "aggregates" },
 	{ .name = "rate",
 	  .kind = SEMEL_OPTION_NUMBER,
 	  .command_line_only = true,

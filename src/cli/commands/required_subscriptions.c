@@ -48,7 +48,7 @@ semel_status semel_required_subscriptions_read(const struct semel_config *config
 		const char *delay_max = semel_section_text(section, "delay-max");
 		const char **topics = topics_of(section);
 		if (!topics)
-			return semel_error_set(error, SEMEL_INTERNAL, "no memory");
+			return semel_error_set(error, SEMEL_INTERNAL, "out of memory");
 		struct semel_subscribe_options *options = &required_out->all[required_out->count++];
 		*options = semel_declaration_of(semel_section_text(section, "scope"), topics);
 		options->partitions = partitions ? (uint32_t)strtoul(partitions, NULL, 10) : 0;
@@ -57,7 +57,8 @@ semel_status semel_required_subscriptions_read(const struct semel_config *config
 		if (delay_max)
 			(void)semel_duration_parse(delay_max, &options->delay_max_ms);
 	}
-	return required_out->all ? SEMEL_OK : semel_error_set(error, SEMEL_INTERNAL, "no memory");
+	return required_out->all ? SEMEL_OK
+				 : semel_error_set(error, SEMEL_INTERNAL, "out of memory");
 }
 
 void semel_required_subscriptions_free(struct semel_required_subscriptions *required)

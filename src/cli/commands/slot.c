@@ -40,8 +40,8 @@ static semel_status create_slot(struct semel_changes *changes, const char *slot,
 	status = changes->driver->inspect(changes, &state, error);
 	if (status != SEMEL_OK)
 		return status;
-	if (state.obstacle[0] != '\0')
-		return semel_error_set(error, SEMEL_CONFIG, "%s", state.obstacle);
+	if (state.problem[0] != '\0')
+		return semel_error_set(error, SEMEL_CONFIG, "%s", state.problem);
 	if (!state.exists)
 		status = wait_until_made(changes, error);
 	if (status != SEMEL_OK)
@@ -90,8 +90,8 @@ static void report_differences(const struct semel_slot_state *state, const char 
 			       semel_difference_callback report, void *user)
 {
 	char text[512];
-	if (state->obstacle[0] != '\0')
-		report(state->obstacle, user);
+	if (state->problem[0] != '\0')
+		report(state->problem, user);
 	if (!state->known || (state->exists && !state->lost))
 		return;
 	snprintf(text, sizeof(text),

@@ -46,8 +46,9 @@ semel_status semel_args_time_ms(const struct semel_args *args, const char *name,
 	*time_ms_out = 0;
 	if (!text || semel_time_parse(text, time_ms_out))
 		return SEMEL_OK;
-	return semel_error_set(error, SEMEL_USAGE,
-			       "bad value \"%s\" for --%s: write 2026-11-15 or "
-			       "2026-11-15T12:00:00Z",
-			       text, name);
+	return semel_error_set(
+		error, SEMEL_USAGE,
+		"invalid value \"%s\" for --%s (expected a time such as 2026-11-15 or "
+		"2026-11-15T12:00:00Z)",
+		text, name);
 }

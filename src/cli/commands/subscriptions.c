@@ -135,7 +135,7 @@ static semel_status set_paused(struct semel_invocation *invocation, bool paused)
 	status = store->driver->upkeep->audit_add(store, &row, NULL, error);
 	if (status != SEMEL_OK)
 		goto close_store;
-	printf("%s: %s\n", scope, paused ? "paused: its consumers fetch nothing" : "resumed");
+	printf("%s: %s\n", scope, paused ? "paused: its consumers stop fetching" : "resumed");
 
 close_store:
 	semel_store_close(store);
@@ -174,7 +174,7 @@ static const struct semel_command command_pause = {
 	.positionals_min = 1,
 	.positionals_max = 1,
 	.options = no_options,
-	.summary = "pause subscription: its consumers fetch nothing",
+	.summary = "pause a subscription: its consumers stop fetching",
 	.details = "Events in flight are finished. Exit 65 if no subscription has the scope.",
 	.parent = &semel_command_subscriptions,
 };
@@ -205,7 +205,8 @@ const struct semel_command semel_command_subscriptions = {
 	.name = "subscriptions",
 	.group = SEMEL_GROUP_OPERATE,
 	.summary = "list, pause and resume subscriptions",
-	.details = "The subscriptions of the store: a consumer is recorded when it starts.",
+	.details = "Lists the subscriptions recorded in the store; a consumer records its "
+		   "subscription when it starts.",
 	.examples = examples,
 	.subcommands = subcommands,
 };

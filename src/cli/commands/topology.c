@@ -147,9 +147,11 @@ static semel_status run_apply(struct semel_invocation *invocation)
 	status = semel_slot_create(invocation, invocation->json ? NULL : stdout);
 	if (status != SEMEL_OK)
 		return status;
-	printf(invocation->json ? "{\"subscriptions\":%" PRIu64 "}\n"
-				: "subscriptions: %" PRIu64 ", everything that they need exists\n",
-	       topology.subscriptions);
+	if (invocation->json)
+		printf("{\"subscriptions\":%" PRIu64 "}\n", topology.subscriptions);
+	else
+		printf("broker objects of %" PRIu64 " subscription%s exist\n",
+		       topology.subscriptions, topology.subscriptions == 1 ? "" : "s");
 	return SEMEL_OK;
 }
 
@@ -175,11 +177,12 @@ static semel_status run_check(struct semel_invocation *invocation)
 		return semel_error_set(
 			&invocation->error, SEMEL_PROBLEM_FOUND,
 			"found %" PRIu64
-			" differences (semel topology apply creates what is missing)",
+			" differences (to create missing objects, run: semel topology apply)",
 			topology.differences);
 	if (!invocation->json)
-		puts(topology.incomplete ? "everything that could be checked exists"
-					 : "everything that is needed exists");
+		puts(topology.incomplete
+			     ? "no differences found (some objects could not be checked)"
+			     : "no differences found");
 	return SEMEL_OK;
 }
 
@@ -200,24 +203,26 @@ static const struct semel_option options[] = {
 	  .argument = "N",
 	  .min = 1,
 	  .max = 64,
-	  .help = "with --scope: as for consume" },
+	  .help = "with --scope: spread the subscription over this many queues by aggregate" },
 	{ .name = "bind",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .command_line_only = true,
 	  .argument = "PATTERN",
-	  .help = "with --scope: as for consume" },
+	  .help = "with --scope, RabbitMQ: receive only events with a matching routing key, such "
+		  "as order.*" },
 	{ .name = "delay-max",
 	  .kind = SEMEL_OPTION_DURATION,
 	  .command_line_only = true,
 	  .argument = "DURATION",
 	  .min = 1,
 	  .default_value = "1m",
-	  .help = "with --scope: as for consume" },
+	  .help = "with --scope: longest delay between attempts" },
 	{ .name = "management",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .command_line_only = true,
 	  .argument = "URL",
-	  .help = "RabbitMQ's management plugin, for bindings and limits; as for doctor" },
+	  .help = "RabbitMQ's management plugin, for bindings and limits (default: port 15672, "
+		  "with TLS 15671, of the broker's host)" },
 	SEMEL_OPTION_CDC,
 	SEMEL_OPTION_SLOT,
 	SEMEL_OPTION_JSON,
@@ -229,7 +234,7 @@ extern const struct semel_command semel_command_topology;
 static const struct semel_command command_apply = {
 	.name = "apply",
 	.run = run_apply,
-	.summary = "create what is missing",
+	.summary = "create missing broker objects",
 	.options = options,
 	.details = "Safe to run again. Never changes what exists: a difference is reported as an "
 		   "error.",
@@ -239,7 +244,7 @@ static const struct semel_command command_apply = {
 static const struct semel_command command_check = {
 	.name = "check",
 	.run = run_check,
-	.summary = "report what is missing or different",
+	.summary = "report missing or different broker objects",
 	.options = options,
 	.details =
 		"Changes nothing. Prints each difference on a line; exit 1 if there is one. What "

@@ -26,13 +26,13 @@ static void trace_text(const struct semel_trace *trace, struct semel_buffer *buf
 {
 	int width = widest_scope(trace);
 	for (size_t i = 0; i < trace->count; i++) {
-		const struct semel_trace_entry *fact = &trace->entries[i];
+		const struct semel_trace_entry *entry = &trace->entries[i];
 		char time[SEMEL_TIME_SIZE];
-		semel_time_format(fact->time_ms, time);
+		semel_time_format(entry->time_ms, time);
 		semel_buffer_printf(buffer, "%s  %-*s  %-13s  ", time, width,
-				    fact->scope ? fact->scope : "-", fact->what);
+				    entry->scope ? entry->scope : "-", entry->what);
 		size_t from = buffer->length;
-		semel_trace_entry_describe(fact, buffer);
+		semel_trace_entry_describe(entry, buffer);
 		for (size_t at = from; at < buffer->length; at++)
 			if ((unsigned char)buffer->data[at] < 0x20)
 				buffer->data[at] = ' ';
@@ -46,7 +46,7 @@ static void trace_text(const struct semel_trace *trace, struct semel_buffer *buf
 				    state->scope ? state->scope : "", state->scope ? ": " : "",
 				    state->text);
 		if (state->command)
-			semel_buffer_printf(buffer, " (%s)", state->command);
+			semel_buffer_printf(buffer, " (run: %s)", state->command);
 		semel_buffer_string(buffer, "\n");
 	}
 }
@@ -69,7 +69,7 @@ static semel_status run(struct semel_invocation *invocation)
 	const char *event_id = semel_args_positionals(invocation->args, NULL)[0];
 	struct semel_arena *arena = semel_arena_new(ARENA_BLOCK);
 	if (!arena)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory");
 
 	struct semel_stores stores = { 0 };
 	semel_status status = semel_stores_open(invocation, &stores);

@@ -254,11 +254,10 @@ static void report_text(const struct semel_verify_report *report, struct semel_b
 				    "\nbroker unreachable (%s): missing events may still wait "
 				    "there\n",
 				    report->broker_error);
-	semel_buffer_string(buffer,
-			    semel_verify_is_clean(report)
-				    ? "\nevery committed event is accounted for\n"
-				    : "\nnot every committed event is accounted for (show one: "
-				      "semel trace EVENT_ID)\n");
+	semel_buffer_string(buffer, semel_verify_is_clean(report)
+					    ? "\nevery committed event is accounted for\n"
+					    : "\nnot every committed event is accounted for (run: "
+					      "semel trace EVENT_ID)\n");
 }
 
 /* ---- the command ----------------------------------------------------------------------------- */
@@ -288,7 +287,7 @@ static semel_status run(struct semel_invocation *invocation)
 	semel_error *error = &invocation->error;
 	struct semel_arena *arena = semel_arena_new(ARENA_BLOCK);
 	if (!arena)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory");
 
 	struct semel_stores stores = { 0 };
 	semel_status status = semel_stores_open(invocation, &stores);

@@ -87,7 +87,7 @@ static semel_status copy_environment(struct semel_sandbox *sandbox,
 		count++;
 	char **list = semel_arena_alloc(sandbox->arena, (count + 5) * sizeof *list);
 	if (!list)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory");
 	size_t used = 0;
 	for (size_t i = 0; i < count; i++)
 		if (strncmp(environ[i], "SEMEL_", 6) != 0 && strncmp(environ[i], "OTEL_", 5) != 0)
@@ -114,7 +114,7 @@ semel_status semel_sandbox_open(struct semel_sandbox *sandbox,
 	*sandbox = (struct semel_sandbox){ .interrupt_fd = -1, .keep = plan->keep };
 	sandbox->arena = semel_arena_new(ARENA_BLOCK);
 	if (!sandbox->arena)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory");
 	sandbox->interrupt_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (sandbox->interrupt_fd < 0)
 		return semel_error_set(error, SEMEL_OUTAGE, "cannot create an eventfd: %s",
@@ -182,7 +182,7 @@ static semel_status write_command(const struct semel_sandbox *sandbox, const cha
 	quote(command, program);
 	for (; *words; words++)
 		quote(command, *words);
-	return command->failed ? semel_error_set(error, SEMEL_INTERNAL, "no memory") : SEMEL_OK;
+	return command->failed ? semel_error_set(error, SEMEL_INTERNAL, "out of memory") : SEMEL_OK;
 }
 
 /* The kernel reports the peak only while the process lives, so the last value before its end is

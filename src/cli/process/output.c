@@ -13,13 +13,14 @@ static semel_status write_visible(struct semel_text text, semel_error *error)
 	if (!failed && visible.length > 0)
 		fwrite(visible.data, 1, visible.length, stdout);
 	semel_buffer_free(&visible);
-	return failed ? semel_error_set(error, SEMEL_INTERNAL, "no memory") : SEMEL_OK;
+	return failed ? semel_error_set(error, SEMEL_INTERNAL, "out of memory") : SEMEL_OK;
 }
 
 semel_status semel_output_print(struct semel_buffer *buffer, semel_error *error)
 {
-	semel_status status = buffer->failed ? semel_error_set(error, SEMEL_INTERNAL, "no memory")
-					     : write_visible(semel_buffer_text(buffer), error);
+	semel_status status = buffer->failed
+				      ? semel_error_set(error, SEMEL_INTERNAL, "out of memory")
+				      : write_visible(semel_buffer_text(buffer), error);
 	semel_buffer_free(buffer);
 	return status;
 }

@@ -35,7 +35,7 @@ static semel_status inbox_open(const struct semel_url *url, semel_store *store,
 				       "table of the consumer's store (try: inbox:)");
 	struct inbox_guard *guard = calloc(1, sizeof(*guard));
 	if (guard == NULL)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a guard");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a guard");
 	guard->base.driver = &semel_guard_inbox;
 	guard->store = store;
 	*guard_out = &guard->base;

@@ -228,7 +228,8 @@ static semel_status read_stream(struct semel_cdc *cdc, const struct semel_read_l
 		return SEMEL_OK;
 	struct semel_relay_batch *batch = semel_relay_batch_acquire_mixed(cdc->batches, cdc->lanes);
 	if (!batch)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch of events");
+		return semel_error_set(error, SEMEL_INTERNAL,
+				       "out of memory for a batch of events");
 	batch->fetched.capacity = rows;
 	batch->fetched.bytes_max = limits->bytes;
 	semel_status status =
@@ -453,14 +454,14 @@ semel_status semel_source_open_cdc(const struct semel_cdc_options *options,
 	struct semel_cdc *cdc = calloc(1, sizeof *cdc);
 	*source_out = NULL;
 	if (!cdc)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the relay");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for the relay");
 	cdc->env = env;
 	cdc->lanes = lanes;
 	semel_status status = semel_source_open_poll(env, lanes, &cdc->poll, error);
 	if (status != SEMEL_OK)
 		goto close_source;
 	if (!allocate(cdc, options)) {
-		status = semel_error_set(error, SEMEL_INTERNAL, "no memory for the relay");
+		status = semel_error_set(error, SEMEL_INTERNAL, "out of memory for the relay");
 		goto close_source;
 	}
 	status = semel_changes_open(cdc->store_url, cdc->slot, env, &cdc->changes, error);

@@ -59,7 +59,7 @@ struct semel_mark_buffer {
 	int64_t since_ms; /* steady: when the first one was added */
 };
 
-/* False: no memory. */
+/* False: out of memory. */
 bool semel_mark_buffer_open(struct semel_mark_buffer *buffer, uint32_t capacity);
 /* marks false: the rows are counted, and not marked. */
 void semel_mark_buffer_add(struct semel_mark_buffer *buffer, const struct semel_relay_batch *batch,
@@ -78,7 +78,7 @@ struct semel_unmarked {
 	uint32_t count, capacity; /* 0: no row is recorded */
 };
 
-/* False: no memory. */
+/* False: out of memory. */
 bool semel_unmarked_open(struct semel_unmarked *unmarked, uint32_t capacity);
 void semel_unmarked_add(struct semel_unmarked *unmarked, const struct semel_relay_batch *batch);
 /* Drops the rows that the low marks cover by now. */
@@ -89,14 +89,14 @@ void semel_unmarked_free(struct semel_unmarked *unmarked);
 
 /* ---- slot_monitor.c: may the relay read the change stream, what happens to its slot; pure ------
  *
- * - The database's disk never fills because of us: a slot that retains more of the log than the
- *   budget is dropped, whatever waits. The rows are in the table.
+ * - The database's disk never fills because of us: a slot that retains more WAL than the budget is
+ *   dropped, whatever waits. The rows are in the table.
  * - The stream is read only when it cannot have skipped a row. A slot ahead of the recorded
  *   position, a database with another history, or a publication that is not the recorded one means
- *   polling first. A slot whose publication was changed is dropped: the server decodes the log with
+ *   polling first. A slot whose publication was changed is dropped: the server decodes the WAL with
  *   the publication as it was at that time, and may find none.
- * - A slot is created again only when polling has nearly caught up, so that it does not retain the
- *   log during an outage that has not ended.
+ * - A slot is created again only when polling has nearly caught up, so that it does not retain WAL
+ *   during an outage that has not ended.
  */
 enum semel_slot_action {
 	SEMEL_SLOT_STREAM,     /* read it */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The slot monitor: starts the stream when that is safe, and leaves it when it is not.
  *
- * - A slot that retains too much of the log is dropped at once, whatever is in flight; the rows are
+ * - A slot that retains too much WAL is dropped at once, whatever is in flight; the rows are
  *   in the table, and polling reads them.
  * - The stream starts only when everything that was committed before its slot has been polled and
  *   marked, and nothing polled is in flight.
@@ -18,11 +18,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SOON_MS           100
-#define AGAIN_MS          1000
-#define LATER_MS          5000
-#define READER_TIMEOUT_MS 5000 /* how long another reader may take to end before polling begins */
-#define DRAINED_MS        1000 /* added to the time between two inspections */
+#define RETRY_IN_FLIGHT_MS  10   /* while polled events are in flight */
+#define RETRY_TRANSITION_MS 100  /* while a reader ends, a slot is created, or events are polled */
+#define RETRY_CREATE_MS     1000 /* before a missing slot is created */
+#define RETRY_PROBLEM_MS    5000 /* after a failure, or while there is a problem */
+#define STANDBY_INTERVAL_MS 5000 /* between two inspections by a relay that owns no lanes */
+#define READER_TIMEOUT_MS   5000 /* how long another reader may take to end before polling begins */
+#define DRAINED_MS          1000 /* added to the time between two inspections */
 
 #define EXPLAIN(decision, ...) snprintf((decision)->reason, sizeof((decision)->reason), __VA_ARGS__)
 
@@ -57,7 +59,7 @@ static enum semel_slot_action decide_found(const struct semel_slot_state *state,
 		return SEMEL_SLOT_RESYNC;
 	}
 	if (state->poll_to_seq > 0) {
-		EXPLAIN(decision, "polling the events from before the slot first");
+		EXPLAIN(decision, "events committed before the slot must be polled first");
 		return SEMEL_SLOT_POLL_FIRST;
 	}
 	return SEMEL_SLOT_STREAM;
@@ -69,8 +71,8 @@ void semel_slot_decide(const struct semel_slot_view *view, struct semel_slot_dec
 
 	*decision_out = (struct semel_slot_decision){ .action = SEMEL_SLOT_POLL };
 	bool ours = state->known && state->exists && !state->foreign;
-	if (state->obstacle[0] != '\0' && !ours) {
-		EXPLAIN(decision_out, "%s", state->obstacle);
+	if (state->problem[0] != '\0' && !ours) {
+		EXPLAIN(decision_out, "%s", state->problem);
 		return;
 	}
 	if (!state->exists) {
@@ -79,23 +81,21 @@ void semel_slot_decide(const struct semel_slot_view *view, struct semel_slot_dec
 	}
 	decision_out->action = SEMEL_SLOT_DROP;
 	if (state->lost)
-		EXPLAIN(decision_out,
-			"the server has removed parts of the log that the slot needs");
+		EXPLAIN(decision_out, "the server has removed WAL that the slot needs");
 	else if (state->retained > view->budget)
 		EXPLAIN(decision_out,
-			"the slot retains %llu MB of the log, more than its budget of %llu MB",
+			"the slot retains %llu MB of WAL, more than its budget of %llu MB",
 			(unsigned long long)(state->retained >> 20),
 			(unsigned long long)(view->budget >> 20));
 	else if (state->recorded && !is_same_history(state))
 		EXPLAIN(decision_out,
-			"the database has another history now (%s instead of %s: a restore or a "
-			"failover)",
-			state->identity, state->recorded_identity);
+			"system identifier or timeline changed from %s to %s (restore or failover)",
+			state->recorded_identity, state->identity);
 	else if (state->recorded_publication[0] != '\0' && !is_same_publication(state))
 		EXPLAIN(decision_out, "the publication was changed and may have left out events");
-	else if (state->obstacle[0] != '\0') {
+	else if (state->problem[0] != '\0') {
 		decision_out->action = SEMEL_SLOT_POLL;
-		EXPLAIN(decision_out, "%s", state->obstacle);
+		EXPLAIN(decision_out, "%s", state->problem);
 	} else
 		decision_out->action = decide_found(state, decision_out);
 }
@@ -142,7 +142,7 @@ semel_status semel_cdc_leave_stream(struct semel_cdc *cdc, const char *reason, s
 	cdc->changes->driver->stop(cdc->changes);
 	cdc->state = SEMEL_CDC_LEAVING;
 	log_reason(cdc, reason);
-	retry_in(cdc, SOON_MS);
+	retry_in(cdc, RETRY_TRANSITION_MS);
 	if (!transaction_open)
 		return SEMEL_OK;
 	return semel_error_set(error, SEMEL_OUTAGE,
@@ -165,7 +165,7 @@ semel_status semel_cdc_label(struct semel_source *source, char name_out[SEMEL_SO
 
 /* ---- starting the stream --------------------------------------------------------------------- */
 
-/* What was polled comes through the stream as well, up to the current end of the log. An earlier
+/* What was polled comes through the stream as well, up to the current end of the WAL. An earlier
  * stream may have ended before it reached that position. */
 static void catch_up(struct semel_cdc *cdc, uint64_t position)
 {
@@ -242,7 +242,7 @@ static void wait_for_reader(struct semel_cdc *cdc, const char *reason)
 	cdc->paused = patient || cdc->options.transactions;
 	if (!patient)
 		log_reason(cdc, reason);
-	retry_in(cdc, SOON_MS);
+	retry_in(cdc, RETRY_TRANSITION_MS);
 }
 
 static semel_status start(struct semel_cdc *cdc, const struct semel_slot_state *state,
@@ -252,7 +252,7 @@ static semel_status start(struct semel_cdc *cdc, const struct semel_slot_state *
 
 	cdc->paused = true;
 	if (cdc->batches->in_flight) {
-		retry_in(cdc, SOON_MS / 10);
+		retry_in(cdc, RETRY_IN_FLIGHT_MS);
 		return SEMEL_OK;
 	}
 	semel_status status;
@@ -271,7 +271,7 @@ static semel_status start(struct semel_cdc *cdc, const struct semel_slot_state *
 	if (status != SEMEL_OK) {
 		cdc->paused = false;
 		log_reason(cdc, failure.text);
-		retry_in(cdc, LATER_MS);
+		retry_in(cdc, RETRY_PROBLEM_MS);
 		return SEMEL_OK;
 	}
 	return begin(cdc, state, error);
@@ -282,7 +282,7 @@ static semel_status poll_first(struct semel_cdc *cdc, const struct semel_slot_st
 {
 	if (semel_poll_read_to(cdc->poll) >= state->poll_to_seq)
 		return start(cdc, state, error);
-	retry_in(cdc, SOON_MS);
+	retry_in(cdc, RETRY_TRANSITION_MS);
 	return SEMEL_OK;
 }
 
@@ -296,7 +296,7 @@ static semel_status poll_and_retry(struct semel_cdc *cdc, semel_status status,
 	cdc->paused = !cdc->options.marks && is_within_timeout(cdc);
 	if (!cdc->paused)
 		log_reason(cdc, error->text);
-	retry_in(cdc, cdc->paused ? SOON_MS : LATER_MS);
+	retry_in(cdc, cdc->paused ? RETRY_TRANSITION_MS : RETRY_PROBLEM_MS);
 	return SEMEL_OK;
 }
 
@@ -308,7 +308,7 @@ static semel_status create_slot(struct semel_cdc *cdc, semel_error *error)
 	cdc->creating = status == SEMEL_OK && !made;
 	if (made)
 		semel_log_detail(SEMEL_LOG_INFO, "created the replication slot", "%s", cdc->slot);
-	retry_in(cdc, SOON_MS);
+	retry_in(cdc, RETRY_TRANSITION_MS);
 	return status;
 }
 
@@ -317,7 +317,7 @@ static semel_status drop_slot(struct semel_cdc *cdc, const char *reason, semel_e
 	semel_status status = cdc->changes->driver->drop(cdc->changes, error);
 
 	cdc->creating = false;
-	retry_in(cdc, status == SEMEL_BUSY ? SOON_MS : AGAIN_MS);
+	retry_in(cdc, status == SEMEL_BUSY ? RETRY_TRANSITION_MS : RETRY_CREATE_MS);
 	if (status != SEMEL_OK)
 		return status == SEMEL_BUSY ? SEMEL_OK : status;
 	semel_log_detail(SEMEL_LOG_WARN, "dropped the replication slot", "%s: %s", cdc->slot,
@@ -351,17 +351,17 @@ static semel_status apply(struct semel_cdc *cdc, const struct semel_slot_state *
 	case SEMEL_SLOT_POLL_FIRST:
 		return poll_first(cdc, state, error);
 	case SEMEL_SLOT_RESYNC:
-		retry_in(cdc, SOON_MS);
+		retry_in(cdc, RETRY_TRANSITION_MS);
 		return resync(cdc, state, error);
 	case SEMEL_SLOT_CREATE:
 		return poll_and_retry(cdc, create_slot(cdc, &failure), &failure);
 	case SEMEL_SLOT_DROP:
 		return poll_and_retry(cdc, drop_slot(cdc, decision->reason, &failure), &failure);
 	case SEMEL_SLOT_WAIT:
-		retry_in(cdc, AGAIN_MS);
+		retry_in(cdc, RETRY_CREATE_MS);
 		return SEMEL_OK;
 	case SEMEL_SLOT_POLL:
-		retry_in(cdc, LATER_MS);
+		retry_in(cdc, RETRY_PROBLEM_MS);
 		return SEMEL_OK;
 	}
 	return SEMEL_OK;
@@ -385,7 +385,7 @@ static semel_status inspect(struct semel_cdc *cdc, struct semel_slot_state *stat
 	return SEMEL_OK;
 }
 
-/* The log is retained from the moment when the creation began, and an open transaction may block
+/* WAL is retained from the moment when the creation began, and an open transaction may block
  * the creation for hours. Of all slot problems only this one concerns a slot that is not
  * complete. */
 static semel_status continue_creating(struct semel_cdc *cdc, semel_error *error)
@@ -398,10 +398,9 @@ static semel_status continue_creating(struct semel_cdc *cdc, semel_error *error)
 		return status;
 	if (!state.exists || state.retained <= cdc->options.budget)
 		return create_slot(cdc, error);
-	semel_log_detail(SEMEL_LOG_WARN,
-			 "cancelled the creation of the replication slot, which was waiting for an "
-			 "open transaction",
-			 "%s: %s", cdc->slot, decision.reason);
+	semel_log_detail(SEMEL_LOG_WARN, "cancelled the creation of the replication slot",
+			 "%s: it was waiting for an open transaction; %s", cdc->slot,
+			 decision.reason);
 	return drop_slot(cdc, decision.reason, error);
 }
 
@@ -455,7 +454,7 @@ void semel_cdc_monitor_slot_on_standby(struct semel_cdc *cdc)
 
 	if (now_ms < cdc->monitor_at_ms)
 		return;
-	cdc->monitor_at_ms = now_ms + LATER_MS;
+	cdc->monitor_at_ms = now_ms + STANDBY_INTERVAL_MS;
 	semel_cdc_monitor_slot(cdc);
 }
 

@@ -88,7 +88,7 @@ static const char *publication_remedy(int64_t problem)
 
 /* ---- the slot -------------------------------------------------------------------------------- */
 
-#define IDENTITY                                                                                   \
+#define IDENTITY_SQL                                                                               \
 	"(SELECT system_identifier FROM pg_control_system()) || '/' ||"                            \
 	" left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)"
 
@@ -103,26 +103,27 @@ static const struct semel_pg_statement select_settings = {
 
 enum {
 	EXISTS,
-	HERE,
+	IS_OURS,
 	OWNER,
 	STATUS,
 	ACTIVE,
 	POSITION,
 	CURRENT,
 	RETAINED,
-	WHO,
-	REMEMBERED,
-	REMEMBERED_POSITION,
-	REMEMBERED_IDENTITY,
+	IDENTITY,
+	RECORDED,
+	RECORDED_POSITION,
+	RECORDED_IDENTITY,
 	POLL_TO,
-	REMEMBERED_PUBLICATION,
+	RECORDED_PUBLICATION,
 	SETTLED
 };
 
 /* What a reader of another slot of this outbox has settled need not be read again. */
 static const struct semel_pg_statement select_slot = {
 	"inspect the slot",
-	"WITH now AS (SELECT $1::text AS name, $2::text AS publication, " IDENTITY " AS identity,"
+	"WITH now AS (SELECT $1::text AS name, $2::text AS publication, " IDENTITY_SQL
+	" AS identity,"
 	" pg_current_wal_insert_lsn() AS lsn)"
 	" SELECT s.slot_name IS NOT NULL, s.plugin = 'pgoutput' AND s.database ="
 	" current_database(),"
@@ -146,7 +147,7 @@ static const struct semel_pg_statement drawn_numbers = {
 static const struct semel_pg_statement record_slot = {
 	"record the slot",
 	"INSERT INTO semel_slot (name, identity, position, poll_to, publication)"
-	" VALUES ($1, " IDENTITY ", $2::pg_lsn, $3, $4) ON CONFLICT (name) DO UPDATE"
+	" VALUES ($1, " IDENTITY_SQL ", $2::pg_lsn, $3, $4) ON CONFLICT (name) DO UPDATE"
 	" SET identity = excluded.identity, position = excluded.position,"
 	" poll_to = excluded.poll_to, publication = excluded.publication"
 };
@@ -169,47 +170,48 @@ void semel_pg_lsn_format(uint64_t position, char text_out[24])
 
 semel_status semel_pg_changes_failed(struct semel_pg_changes *changes, semel_status status)
 {
-	if (status != SEMEL_OK && changes->side != NULL &&
-	    semel_libpq.status(semel_pg_of(changes->side)->connection) != CONNECTION_OK) {
-		semel_pg_store_close(changes->side);
-		changes->side = NULL;
+	if (status != SEMEL_OK && changes->statement_store != NULL &&
+	    semel_libpq.status(semel_pg_of(changes->statement_store)->connection) !=
+		    CONNECTION_OK) {
+		semel_pg_store_close(changes->statement_store);
+		changes->statement_store = NULL;
 	}
 	return status;
 }
 
 /* Marks must be durable before the slot is confirmed, unlike those of a polling relay. */
-static semel_status open_side(struct semel_pg_changes *changes, semel_error *error)
+static semel_status open_statement_store(struct semel_pg_changes *changes, semel_error *error)
 {
 	struct semel_url url = { .text = changes->url };
-	semel_status status = semel_pg_store_open(&url, &changes->side, error);
+	semel_status status = semel_pg_store_open(&url, &changes->statement_store, error);
 	if (status != SEMEL_OK)
 		return status;
-	changes->side->env = changes->base.env;
-	status = semel_pg_relay_set_up(semel_pg_of(changes->side), error);
+	changes->statement_store->env = changes->base.env;
+	status = semel_pg_relay_set_up(semel_pg_of(changes->statement_store), error);
 	if (status != SEMEL_OK)
-		goto close_side;
-	status = semel_pg_execute_plain(semel_pg_of(changes->side)->connection,
+		goto close_statement_store;
+	status = semel_pg_execute_plain(semel_pg_of(changes->statement_store)->connection,
 					"SET synchronous_commit = local",
 					"set up the stream's connection", error);
 	if (status == SEMEL_OK)
 		return SEMEL_OK;
 
-close_side:
-	semel_pg_store_close(changes->side);
-	changes->side = NULL;
+close_statement_store:
+	semel_pg_store_close(changes->statement_store);
+	changes->statement_store = NULL;
 	return status;
 }
 
-semel_status semel_pg_changes_side(struct semel_pg_changes *changes, semel_tx *tx_out,
-				   semel_error *error)
+semel_status semel_pg_changes_statement_tx(struct semel_pg_changes *changes, semel_tx *tx_out,
+					   semel_error *error)
 {
 	semel_status status = SEMEL_OK;
 	semel_pg_flush_await(changes);
-	if (changes->side == NULL)
-		status = open_side(changes, error);
+	if (changes->statement_store == NULL)
+		status = open_statement_store(changes, error);
 	if (status != SEMEL_OK)
 		return status;
-	*tx_out = semel_pg_tx(changes->side);
+	*tx_out = semel_pg_tx(changes->statement_store);
 	return SEMEL_OK;
 }
 
@@ -218,7 +220,7 @@ static semel_status ask(struct semel_pg_changes *changes,
 			PGresult **result_out, semel_error *error)
 {
 	semel_tx tx = { 0 };
-	semel_status status = semel_pg_changes_side(changes, &tx, error);
+	semel_status status = semel_pg_changes_statement_tx(changes, &tx, error);
 	if (status != SEMEL_OK)
 		return status;
 	return semel_pg_changes_failed(changes,
@@ -236,20 +238,20 @@ static semel_status ask_of_slot(struct semel_pg_changes *changes,
 
 /* ---- inspecting ------------------------------------------------------------------------------ */
 
-static void find_obstacle(const PGresult *result, struct semel_slot_state *state)
+static void find_problem(const PGresult *result, struct semel_slot_state *state)
 {
 	const char *level = semel_pg_value(result, 0, WAL_LEVEL);
 	const char *role = semel_pg_value(result, 0, ROLE);
 	if (semel_pg_bool(result, 0, STANDBY))
-		snprintf(state->obstacle, sizeof(state->obstacle),
+		snprintf(state->problem, sizeof(state->problem),
 			 "the database is a standby (use the address of the primary)");
 	else if (strcmp(level, "logical") != 0)
-		snprintf(state->obstacle, sizeof(state->obstacle),
+		snprintf(state->problem, sizeof(state->problem),
 			 "wal_level is %.20s (set wal_level = logical in postgresql.conf and "
 			 "restart the server)",
 			 level);
 	else if (!semel_pg_bool(result, 0, MAY))
-		snprintf(state->obstacle, sizeof(state->obstacle),
+		snprintf(state->problem, sizeof(state->problem),
 			 "the role %.60s lacks the REPLICATION attribute (run: ALTER ROLE %.60s "
 			 "REPLICATION)",
 			 role, role);
@@ -259,23 +261,23 @@ static void read_slot(const PGresult *result, struct semel_slot_state *state)
 {
 	state->known = true;
 	state->exists = semel_pg_bool(result, 0, EXISTS);
-	state->foreign = state->exists && !semel_pg_bool(result, 0, HERE);
+	state->foreign = state->exists && !semel_pg_bool(result, 0, IS_OURS);
 	state->lost = strcmp(semel_pg_value(result, 0, STATUS), "lost") == 0;
 	state->active = semel_pg_bool(result, 0, ACTIVE);
 	state->position = (uint64_t)semel_pg_int(result, 0, POSITION);
 	state->current = (uint64_t)semel_pg_int(result, 0, CURRENT);
 	state->retained = (uint64_t)semel_pg_int(result, 0, RETAINED);
-	state->recorded = semel_pg_bool(result, 0, REMEMBERED);
-	state->recorded_position = (uint64_t)semel_pg_int(result, 0, REMEMBERED_POSITION);
+	state->recorded = semel_pg_bool(result, 0, RECORDED);
+	state->recorded_position = (uint64_t)semel_pg_int(result, 0, RECORDED_POSITION);
 	state->poll_to_seq = semel_pg_int(result, 0, POLL_TO);
-	semel_pg_copy(result, 0, WHO, state->identity, sizeof(state->identity));
-	semel_pg_copy(result, 0, REMEMBERED_IDENTITY, state->recorded_identity,
+	semel_pg_copy(result, 0, IDENTITY, state->identity, sizeof(state->identity));
+	semel_pg_copy(result, 0, RECORDED_IDENTITY, state->recorded_identity,
 		      sizeof(state->recorded_identity));
-	semel_pg_copy(result, 0, REMEMBERED_PUBLICATION, state->recorded_publication,
+	semel_pg_copy(result, 0, RECORDED_PUBLICATION, state->recorded_publication,
 		      sizeof(state->recorded_publication));
 	state->complete_position = (uint64_t)semel_pg_int(result, 0, SETTLED);
 	if (state->foreign)
-		snprintf(state->obstacle, sizeof(state->obstacle),
+		snprintf(state->problem, sizeof(state->problem),
 			 "a slot of this name belongs to another plugin or database: %.100s "
 			 "(choose another name: --slot)",
 			 semel_pg_value(result, 0, OWNER));
@@ -302,7 +304,7 @@ static semel_status read_publication(struct semel_pg_changes *changes,
 		return status;
 	const char *problem = semel_pg_publication_problem(semel_pg_int(result, 0, 0));
 	if (problem != NULL)
-		snprintf(state->obstacle, sizeof(state->obstacle), "%s", problem);
+		snprintf(state->problem, sizeof(state->problem), "%s", problem);
 	semel_pg_copy(result, 0, 1, state->publication, sizeof(state->publication));
 	semel_pg_copy(result, 0, 1, changes->publication, sizeof(changes->publication));
 	semel_pg_clear(result);
@@ -329,7 +331,7 @@ static semel_status read_settings(struct semel_pg_changes *changes, struct semel
 	semel_status status = ask(changes, &select_settings, NULL, &result, error);
 	if (status != SEMEL_OK)
 		return status;
-	find_obstacle(result, state);
+	find_problem(result, state);
 	changes->visible.required = semel_pg_bool(result, 0, SYNCHRONOUS);
 	semel_pg_clear(result);
 	return status;
@@ -345,7 +347,7 @@ static semel_status inspect(struct semel_changes *base, struct semel_slot_state 
 	PGresult *result = NULL;
 	*state_out = (struct semel_slot_state){ .exists = false };
 	semel_status status = read_settings(changes, state_out, error);
-	if (status != SEMEL_OK || state_out->obstacle[0] != '\0')
+	if (status != SEMEL_OK || state_out->problem[0] != '\0')
 		return status;
 	status = read_publication(changes, state_out, error);
 	if (status != SEMEL_OK)
@@ -366,10 +368,10 @@ static semel_status inspect(struct semel_changes *base, struct semel_slot_state 
 static semel_status repair(struct semel_pg_changes *changes, const char *remedy, semel_error *error)
 {
 	semel_tx tx = { 0 };
-	semel_status status = semel_pg_changes_side(changes, &tx, error);
+	semel_status status = semel_pg_changes_statement_tx(changes, &tx, error);
 	if (status != SEMEL_OK)
 		return status;
-	status = semel_pg_execute_plain(semel_pg_of(changes->side)->connection, remedy,
+	status = semel_pg_execute_plain(semel_pg_of(changes->statement_store)->connection, remedy,
 					"create the publication", error);
 	return semel_pg_changes_failed(changes, status);
 }
@@ -385,7 +387,7 @@ static semel_status prepare(struct semel_changes *base, semel_error *error)
 		struct semel_slot_state state = { .exists = false };
 		PGresult *result = NULL;
 		semel_status status = read_settings(changes, &state, error);
-		if (status != SEMEL_OK || state.obstacle[0] != '\0')
+		if (status != SEMEL_OK || state.problem[0] != '\0')
 			return status;
 		status = ask(changes, &select_publication, NULL, &result, error);
 		if (status != SEMEL_OK)
@@ -426,7 +428,7 @@ static void end_creating(struct semel_pg_changes *changes)
 	changes->creating = NULL;
 }
 
-/* An abandoned creation would finish later, and the slot would retain the log without a reader. */
+/* An abandoned creation would finish later, and the slot would retain WAL without a reader. */
 static void cancel_creating(struct semel_pg_changes *changes)
 {
 	static const struct semel_pg_statement cancel = { "cancel the creation of the slot",
@@ -530,8 +532,8 @@ static void close_changes(struct semel_changes *base)
 	semel_pg_stream_stop(base);
 	semel_pg_flush_await(changes);
 	cancel_creating(changes);
-	if (changes->side != NULL)
-		semel_pg_store_close(changes->side);
+	if (changes->statement_store != NULL)
+		semel_pg_store_close(changes->statement_store);
 	semel_pg_flush_free(changes);
 	semel_pg_previous_free(changes->stream.previous);
 	free(changes->visible.snapshot);
@@ -549,13 +551,13 @@ static semel_status open_changes(const char *url, const char *slot,
 		return status;
 	struct semel_pg_changes *changes = calloc(1, sizeof(*changes));
 	if (changes == NULL)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory");
 	changes->base.driver = &semel_pg_changes_driver;
 	changes->url = strdup(url);
 	changes->slot = strdup(slot);
 	if (changes->url == NULL || changes->slot == NULL) {
 		close_changes(&changes->base);
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory");
 	}
 	*changes_out = &changes->base;
 	return SEMEL_OK;

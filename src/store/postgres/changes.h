@@ -32,9 +32,9 @@ const char *semel_pg_publication_problem(int64_t problem);
 struct semel_pg_changes {
 	struct semel_changes base;
 	char *url, *slot;
-	char publication[96]; /* at the last inspection */
-	semel_store *side;    /* for statements; NULL: to be connected again */
-	PGconn *creating;     /* creates the slot; NULL: no creation is pending */
+	char publication[96];         /* at the last inspection */
+	semel_store *statement_store; /* for statements; NULL: to be connected again */
+	PGconn *creating;             /* creates the slot; NULL: no creation is pending */
 	struct {
 		PGconn *connection; /* NULL: stopped */
 		struct semel_wake *wake;
@@ -43,13 +43,13 @@ struct semel_pg_changes {
 		bool previous_loaded; /* previous has what was published before this stream */
 		int64_t keepalive_timeout_ms;
 		uint64_t confirmed;
-		bool gather; /* much arrived: let more of it arrive before the next read */
+		bool delay_read; /* much arrived: let more of it arrive before the next read */
 		bool in_transaction;
 		bool awaits_row;           /* in a transaction without a row so far */
 		int row_bytes, wake_bytes; /* the usual wake threshold; the current one */
 		uint64_t transaction;      /* counts them, over all streams */
 		uint32_t xid;              /* of the transaction being read */
-		int64_t commit_order;      /* where its commit is in the server's log */
+		int64_t commit_order;      /* where its commit is in the server's WAL */
 	} stream;
 	struct {
 		bool required;  /* commits wait for a synchronous standby */
@@ -65,7 +65,7 @@ struct semel_pg_changes {
 		semel_status status; /* of the answer */
 		semel_error error;
 		size_t lease_count, row_count;
-		bool lenient; /* all rows are visible: one that cannot be marked was deleted */
+		bool all_visible; /* so a row that cannot be marked was deleted */
 	} flush;
 };
 
@@ -75,8 +75,8 @@ static inline struct semel_pg_changes *semel_pg_changes_of(struct semel_changes 
 }
 
 /* The connection for statements, with no answer pending. */
-semel_status semel_pg_changes_side(struct semel_pg_changes *changes, semel_tx *tx_out,
-				   semel_error *error);
+semel_status semel_pg_changes_statement_tx(struct semel_pg_changes *changes, semel_tx *tx_out,
+					   semel_error *error);
 /* After a failure: closes a lost connection, which is reopened when it is needed. */
 semel_status semel_pg_changes_failed(struct semel_pg_changes *changes, semel_status status);
 /* Called when the stream describes the table, as it does again after every change of its

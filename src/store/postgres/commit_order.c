@@ -182,7 +182,7 @@ static semel_status add_beyond(struct candidates *candidates, const PGresult *re
 		};
 		if (is_of_batch(candidates, known, found.aggregate) &&
 		    !add_candidate(candidates, found))
-			return semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch");
+			return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a batch");
 	}
 	return SEMEL_OK;
 }
@@ -233,7 +233,8 @@ static semel_status read_beyond(struct semel_pg_store *store, int32_t lane, int6
 
 /* ---- the batch ------------------------------------------------------------------------------- */
 
-static bool gather(const struct semel_outbox_batch *batch, struct candidates *candidates)
+static bool collect_candidates(const struct semel_outbox_batch *batch,
+			       struct candidates *candidates)
 {
 	candidates->capacity = batch->count + 16;
 	candidates->all = malloc(candidates->capacity * sizeof(*candidates->all));
@@ -272,7 +273,8 @@ static semel_status arrange(struct semel_pg_store *store, int32_t lane,
 	struct semel_outbox_row *rows =
 		semel_arena_alloc(batch->arena, batch->count * sizeof(*rows));
 	if (rows == NULL)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch of events");
+		return semel_error_set(error, SEMEL_INTERNAL,
+				       "out of memory for a batch of events");
 	qsort(candidates->all, candidates->count, sizeof(*candidates->all), compare_commits);
 	for (size_t i = 0; i < candidates->count; i++) {
 		const struct candidate *candidate = &candidates->all[i];
@@ -305,8 +307,9 @@ semel_status semel_pg_order_by_commit(struct semel_pg_store *store, int32_t lane
 	semel_status status = SEMEL_OK;
 	if (batch->count == 0 || (!full && is_in_order(batch)))
 		return SEMEL_OK;
-	if (!gather(batch, &candidates))
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch of events");
+	if (!collect_candidates(batch, &candidates))
+		return semel_error_set(error, SEMEL_INTERNAL,
+				       "out of memory for a batch of events");
 	if (full) {
 		status = read_beyond(store, lane, batch->rows[batch->count - 1].seq, &candidates,
 				     error);

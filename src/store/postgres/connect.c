@@ -164,7 +164,7 @@ static semel_status error_of_url(const char *message, semel_error *error)
 
 static semel_status error_of_connection(PGconn *connection, semel_error *error)
 {
-	char message[512] = "no memory";
+	char message[512] = "out of memory";
 	if (connection != NULL)
 		snprintf(message, sizeof(message), "%s", semel_libpq.errorMessage(connection));
 	message[strcspn(message, "\n")] = '\0';
@@ -311,7 +311,7 @@ semel_status semel_pg_store_open(const struct semel_url *url, semel_store **stor
 	if (store == NULL || text == NULL) {
 		free(store);
 		free(text);
-		status = semel_error_set(error, SEMEL_INTERNAL, "no memory");
+		status = semel_error_set(error, SEMEL_INTERNAL, "out of memory");
 		goto finish_connection;
 	}
 	store->base.driver = &semel_store_postgres;

@@ -147,9 +147,11 @@ static semel_status execute_one(PGconn *connection, const struct semel_pg_user_s
 				semel_error *error)
 {
 	if (statement->placeholder_count > 0)
-		return semel_error_set(error, SEMEL_INVALID,
-				       "parameters have no values here; write the value itself: %s",
-				       statement->sql.data);
+		return semel_error_set(
+			error, SEMEL_INVALID,
+			"parameters are not supported here (write the value into the "
+			"SQL): %s",
+			statement->sql.data);
 	PGresult *result = semel_libpq.execParams(connection, statement->sql.data, 0, NULL, NULL,
 						  NULL, NULL, 0);
 	return explain_sql_error(answer_of(connection, result, "run SQL", error),
@@ -221,7 +223,7 @@ void semel_pg_effects_free(struct semel_pg_effects *effects)
 	free(effects);
 }
 
-/* The entry for one more effect; NULL: no memory. */
+/* The entry for one more effect; NULL: out of memory. */
 static struct effect *new_effect(struct semel_pg_effects *effects)
 {
 	if (effects->count == effects->capacity) {
@@ -273,7 +275,8 @@ static semel_status add_statements(PGconn *connection, struct semel_pg_effects *
 	while (*sql != '\0') {
 		struct effect *effect = new_effect(effects);
 		if (effect == NULL)
-			return semel_error_set(error, SEMEL_INTERNAL, "no memory for a handler");
+			return semel_error_set(error, SEMEL_INTERNAL,
+					       "out of memory for a handler");
 		semel_status status = add_statement(connection, effects, effect, &sql, error);
 		if (status != SEMEL_OK)
 			return status;
@@ -289,7 +292,7 @@ semel_status semel_pg_effect_prepare(semel_store *base, const char *const *state
 	semel_status status = SEMEL_OK;
 	if (effects == NULL || (effects->arena = semel_arena_new(4096)) == NULL) {
 		semel_pg_effects_free(effects);
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a handler");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a handler");
 	}
 	effects->generation = store->effect_generations++;
 	for (size_t i = 0; i < count && status == SEMEL_OK; i++)
@@ -418,7 +421,8 @@ semel_status semel_pg_evaluate(semel_store *store, const char *expression,
 	*value_out = (struct semel_text){ NULL, 0 };
 	char *sql = semel_arena_printf(arena, "SELECT (%s\n)", expression);
 	if (sql == NULL)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for an SQL expression");
+		return semel_error_set(error, SEMEL_INTERNAL,
+				       "out of memory for an SQL expression");
 	semel_status status = semel_pg_effects_collect(semel_pg_of(store), error);
 	if (status != SEMEL_OK)
 		goto free_statement;

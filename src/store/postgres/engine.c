@@ -85,8 +85,7 @@ static const char *advice_for(semel_status status, const char *state, const char
 		return " (if the connection goes through a pooler, use session pooling, or connect "
 		       "to PostgreSQL directly)";
 	if (strcmp(state, "3F000") == 0)
-		return " (the search_path names no schema that is there: CREATE SCHEMA, or name "
-		       "another)";
+		return " (no schema in search_path exists: create it, or set another search_path)";
 	if (is_without_partition(state, message))
 		return " (CREATE TABLE semel_inbox_other PARTITION OF semel_inbox DEFAULT)";
 	if (is_forbidden_by_publication(message))
@@ -158,7 +157,7 @@ static bool is_text(struct semel_text text)
 	return memchr(text.data, '\0', text.length) == NULL && semel_text_is_utf8(text);
 }
 
-/* Every byte that cannot be text becomes U+FFFD. NULL: no memory. */
+/* Every byte that cannot be text becomes U+FFFD. NULL: out of memory. */
 static char *replace_invalid(struct semel_text text)
 {
 	char *replaced = calloc(text.length * 3 + 1, 1);
@@ -301,7 +300,7 @@ static struct source source_of(const struct semel_pg_statement *statement)
 	return (struct source){ .key = statement, .what = statement->what, .sql = statement->sql };
 }
 
-/* The text in PostgreSQL's syntax; a translated text is in the buffer. NULL: no memory. */
+/* The text in PostgreSQL's syntax; a translated text is in the buffer. NULL: out of memory. */
 static const char *text_of(const struct source *source, struct semel_buffer *buffer,
 			   semel_error *error)
 {
@@ -313,7 +312,7 @@ static const char *text_of(const struct source *source, struct semel_buffer *buf
 			buffer->data[i] = '$';
 	if (!buffer->failed)
 		return buffer->data;
-	(void)semel_error_set(error, SEMEL_INTERNAL, "no memory for a statement");
+	(void)semel_error_set(error, SEMEL_INTERNAL, "out of memory for a statement");
 	return NULL;
 }
 

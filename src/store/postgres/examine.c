@@ -237,7 +237,7 @@ static void examine_clock(const struct examiner *examiner)
 		return;
 	int64_t ahead_ms = semel_pg_int(result, 0, 0) - (asked_ms + heard_ms) / 2;
 	semel_pg_clear(result);
-	snprintf(text, sizeof(text), "the server's clock is %lld.%03lld s %s ours",
+	snprintf(text, sizeof(text), "the server's clock is %lld.%03lld s %s this machine's",
 		 (long long)(llabs(ahead_ms) / 1000), (long long)(llabs(ahead_ms) % 1000),
 		 ahead_ms >= 0 ? "ahead of" : "behind");
 	enum semel_severity severity = semel_clock_skew_severity(ahead_ms);
@@ -285,12 +285,11 @@ static void examine_transactions(const struct examiner *examiner)
 					 text, semel_pg_value(result, i, 2));
 	}
 	if (semel_pg_rows(result) == 0)
-		fine(examiner, SEMEL_CHECK_STORE_TRANSACTIONS,
-		     "no transaction has been open for long");
+		fine(examiner, SEMEL_CHECK_STORE_TRANSACTIONS, "no long-running transaction");
 	semel_pg_clear(result);
 }
 
-/* Such commits are in the log, but not visible: neither polling nor the change stream reads their
+/* Such commits are in the WAL, but not visible: neither polling nor the change stream reads their
  * events. */
 static void examine_standbys(const struct examiner *examiner)
 {
@@ -395,12 +394,12 @@ static void judge_slot(const struct examiner *examiner, const struct semel_slot_
 		 "start semel relay --source cdc; or, if it is no longer wanted: SELECT "
 		 "pg_drop_replication_slot('%.64s')",
 		 examination->slot);
-	snprintf(text, sizeof(text), "the slot %.64s retains %llu MB of the log%s",
-		 examination->slot, (unsigned long long)(slot->retained >> MIB),
+	snprintf(text, sizeof(text), "the slot %.64s retains %llu MB of WAL%s", examination->slot,
+		 (unsigned long long)(slot->retained >> MIB),
 		 slot->active ? "" : ", and has no reader");
 	if (slot->lost)
 		problem(examiner, SEMEL_CHECK_SLOT,
-			"the slot is lost: the server has removed parts of the log that it needs",
+			"the slot is lost: the server has removed WAL that it needs",
 			"none while a relay runs: it polls, and creates a new slot; otherwise run: "
 			"semel relay --source cdc");
 	else if (slot->retained > examination->slot_budget)
@@ -442,7 +441,9 @@ static bool examine_slot(const struct examiner *examiner)
 	} else if (slot.exists) {
 		judge_slot(examiner, &slot);
 	} else if (examination->slot_required && semel_pg_bool(result, 0, TAKEN)) {
-		snprintf(text, sizeof(text), "the slot %.64s is not ours: %.100s; the relay polls",
+		snprintf(text, sizeof(text),
+			 "the slot %.64s belongs to another plugin or database: %.100s; the relay "
+			 "polls the outbox",
 			 examination->slot, semel_pg_value(result, 0, WHOSE));
 		problem(examiner, SEMEL_CHECK_SLOT, text,
 			"give the relay a slot of its own: the key slot of the section relay, or "
@@ -498,8 +499,8 @@ static void examine_old_slots(const struct examiner *examiner)
 	for (int i = 0; i < semel_pg_rows(result); i++) {
 		const char *name = semel_pg_value(result, i, 0);
 		snprintf(text, sizeof(text),
-			 "the slot %.64s, which the settings do not name, retains %llu MB of the "
-			 "log, and has no reader",
+			 "the slot %.64s, which the settings do not name, retains %llu MB of WAL, "
+			 "and has no reader",
 			 name, (unsigned long long)semel_pg_int(result, i, 1) >> MIB);
 		snprintf(remedy, sizeof(remedy),
 			 "if no relay uses it: SELECT "
@@ -534,7 +535,7 @@ static void examine_order(const struct examiner *examiner)
 	if (!examiner->examination->relays)
 		return;
 	if (examiner->examination->slot_required) {
-		fine(examiner, SEMEL_CHECK_STORE_ORDER, "by commit: the change stream has it");
+		fine(examiner, SEMEL_CHECK_STORE_ORDER, "in commit order (change stream)");
 		return;
 	}
 	PGresult *result = ask(examiner, SEMEL_CHECK_STORE_ORDER, crossed, NULL);
@@ -543,21 +544,21 @@ static void examine_order(const struct examiner *examiner)
 	int64_t count = semel_pg_int(result, 0, 1);
 	snprintf(text, sizeof(text),
 		 "transactions write events of an aggregate before they lock it (%lld aggregates "
-		 "recently): polling keeps the order of numbers, not of commits",
+		 "recently): polling keeps sequence order, not commit order",
 		 (long long)count);
 	if (semel_pg_bool(result, 0, 0))
-		fine(examiner, SEMEL_CHECK_STORE_ORDER, "by commit: track_commit_timestamp is on");
+		fine(examiner, SEMEL_CHECK_STORE_ORDER, "in commit order (track_commit_timestamp)");
 	else if (count > 0)
 		advise(examiner, SEMEL_CHECK_STORE_ORDER, text,
 		       "lock the aggregate's row before you publish; or set track_commit_timestamp "
 		       "= on and restart the server; or run the relay with --source cdc");
 	else
 		fine(examiner, SEMEL_CHECK_STORE_ORDER,
-		     "by number: no transactions crossed recently");
+		     "in sequence order: no commits out of that order recently");
 	semel_pg_clear(result);
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- the driver's examine -------------------------------------------------------------------- */
 
 static semel_status examine_schema(const struct examiner *examiner)
 {

@@ -7,7 +7,7 @@
  *   marked, the position is not recorded, and the whole batch is sent again. Before that, the
  *   visibility of its transactions is checked: if all are visible, a missing row was deleted.
  * - The statement is durable once its answer was read, and so is everything that our other
- *   connections have committed before, since the server's log has one order.
+ *   connections have committed before, since the server's WAL has one order.
  */
 #include "store/postgres/changes.h"
 
@@ -33,7 +33,7 @@ static const struct semel_pg_statement flush_rows = {
 	" SELECT (SELECT count(*) FROM fence), (SELECT count(*) FROM marked)"
 };
 
-static void gather(struct semel_pg_changes *changes, const struct semel_flush *flush)
+static void collect_rows(struct semel_pg_changes *changes, const struct semel_flush *flush)
 {
 	semel_buffer_clear(&changes->flush.lanes);
 	semel_buffer_clear(&changes->flush.epochs);
@@ -58,8 +58,8 @@ static void add_params(struct semel_pg_changes *changes, const struct semel_flus
 	semel_pg_add_array(params, &changes->flush.epochs);
 	semel_pg_add_string(params, flush->leases[0].owner);
 	semel_pg_add_array(params, &changes->flush.lows);
-	semel_pg_add_time(
-		params, semel_pg_clock_to_server(semel_pg_tx(changes->side), flush->expires_at_ms));
+	semel_pg_add_time(params, semel_pg_clock_to_server(semel_pg_tx(changes->statement_store),
+							   flush->expires_at_ms));
 	semel_pg_add_time(params, flush->now_ms);
 	semel_pg_add_array(params, &changes->flush.row_lanes);
 	semel_pg_add_array(params, &changes->flush.row_seqs);
@@ -67,7 +67,7 @@ static void add_params(struct semel_pg_changes *changes, const struct semel_flus
 	semel_pg_add_string(params, changes->slot);
 	semel_pg_add_int(params, (int64_t)flush->lease_count);
 	semel_pg_add_int(params, (int64_t)flush->count);
-	semel_pg_add_bool(params, changes->flush.lenient);
+	semel_pg_add_bool(params, changes->flush.all_visible);
 	semel_pg_add_bool(params, flush->marks);
 }
 
@@ -84,11 +84,11 @@ static bool are_visible(const struct semel_pg_changes *changes, const struct sem
 static semel_status check_visibility(struct semel_pg_changes *changes,
 				     const struct semel_flush *flush, semel_error *error)
 {
-	changes->flush.lenient = false;
+	changes->flush.all_visible = false;
 	if (!flush->again)
 		return SEMEL_OK;
 	semel_status status = semel_pg_visible_refresh(changes, error);
-	changes->flush.lenient = status == SEMEL_OK && are_visible(changes, flush);
+	changes->flush.all_visible = status == SEMEL_OK && are_visible(changes, flush);
 	return status;
 }
 
@@ -99,22 +99,22 @@ semel_status semel_pg_flush_send(struct semel_changes *base, const struct semel_
 	struct semel_pg_params params = { 0 };
 	char name[SEMEL_PG_NAME_SIZE], position[24];
 	semel_tx tx = { 0 };
-	semel_status status = semel_pg_changes_side(changes, &tx, error);
+	semel_status status = semel_pg_changes_statement_tx(changes, &tx, error);
 	if (status != SEMEL_OK)
 		return status;
 	status = check_visibility(changes, flush, error);
 	if (status != SEMEL_OK)
 		return status;
-	struct semel_pg_store *side = semel_pg_of(changes->side);
-	status = semel_pg_prepare(side, &flush_rows, name, error);
+	struct semel_pg_store *store = semel_pg_of(changes->statement_store);
+	status = semel_pg_prepare(store, &flush_rows, name, error);
 	if (status != SEMEL_OK)
 		return semel_pg_changes_failed(changes, status);
-	gather(changes, flush);
+	collect_rows(changes, flush);
 	semel_pg_lsn_format(flush->position, position);
 	add_params(changes, flush, position, &params);
-	if (semel_libpq.sendQueryPrepared(side->connection, name, params.count, params.values,
+	if (semel_libpq.sendQueryPrepared(store->connection, name, params.count, params.values,
 					  params.lengths, params.formats, 0) == 0)
-		status = semel_pg_error(side->connection, NULL, flush_rows.what, error);
+		status = semel_pg_error(store->connection, NULL, flush_rows.what, error);
 	semel_pg_params_free(&params);
 	changes->flush.lease_count = flush->lease_count;
 	changes->flush.row_count = flush->count;
@@ -125,7 +125,7 @@ semel_status semel_pg_flush_send(struct semel_changes *base, const struct semel_
 
 static semel_status evaluate(struct semel_pg_changes *changes, PGresult *result, semel_error *error)
 {
-	PGconn *connection = semel_pg_of(changes->side)->connection;
+	PGconn *connection = semel_pg_of(changes->statement_store)->connection;
 	if (semel_libpq.resultStatus(result) != PGRES_TUPLES_OK)
 		return semel_pg_error(connection, result, flush_rows.what, error);
 	if ((size_t)semel_pg_int(result, 0, 0) != changes->flush.lease_count)
@@ -133,7 +133,7 @@ static semel_status evaluate(struct semel_pg_changes *changes, PGresult *result,
 				       "another relay has taken the lanes");
 	if ((size_t)semel_pg_int(result, 0, 1) == changes->flush.row_count)
 		return SEMEL_OK;
-	if (!changes->flush.lenient)
+	if (!changes->flush.all_visible)
 		return semel_error_set(error, SEMEL_NOT_FINISHED,
 				       "only %s of %zu events are visible yet",
 				       semel_pg_value(result, 0, 1), changes->flush.row_count);
@@ -147,7 +147,7 @@ static semel_status evaluate(struct semel_pg_changes *changes, PGresult *result,
 /* Reads the answer; waits for it if it has not arrived. */
 static void read_answer(struct semel_pg_changes *changes)
 {
-	PGconn *connection = semel_pg_of(changes->side)->connection;
+	PGconn *connection = semel_pg_of(changes->statement_store)->connection;
 	PGresult *result = semel_libpq.getResult(connection);
 	changes->flush.error = (semel_error){ .status = SEMEL_OK };
 	changes->flush.status = evaluate(changes, result, &changes->flush.error);
@@ -176,7 +176,7 @@ semel_status semel_pg_flush_poll(struct semel_changes *base, int64_t wait_ms, bo
 	struct semel_pg_changes *changes = semel_pg_changes_of(base);
 	*done_out = false;
 	if (changes->flush.sent && !changes->flush.answered) {
-		PGconn *connection = semel_pg_of(changes->side)->connection;
+		PGconn *connection = semel_pg_of(changes->statement_store)->connection;
 		if (wait_ms > 0)
 			await_answer(connection, wait_ms);
 		bool alive = semel_libpq.consumeInput(connection) != 0;

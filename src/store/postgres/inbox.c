@@ -28,7 +28,7 @@
 /* For fewer claims the optimistic statement costs more than it saves. */
 #define OPTIMISTIC_MIN 4
 /* Duplicates come in bursts: after one, this many batches are not claimed optimistically. */
-#define CAUTIOUS_BATCHES 16
+#define PESSIMISTIC_BATCHES 16
 
 /* $1 to $12: one array per column; $13: now. Claims all and yields true, or none and false. */
 static const struct semel_pg_statement claim_new = {
@@ -186,7 +186,7 @@ static semel_status make_call(semel_tx tx, struct call *call, PGresult **result_
 		semel_pg_add_time(&params, call->now_ms);
 	semel_status status = SEMEL_OK;
 	if (failed)
-		status = semel_error_set(error, SEMEL_INTERNAL, "no memory to claim");
+		status = semel_error_set(error, SEMEL_INTERNAL, "out of memory for a claim");
 	else if (!empty)
 		status = semel_pg_run(tx, call->statement, &params, result_out, error);
 	for (int i = 0; i < call->columns; i++)
@@ -217,7 +217,7 @@ static semel_status error_of_absence(semel_error *error)
 }
 
 /* Claims with a key conflict are answered from their keys, see below. */
-static bool was_there(const struct semel_claim_result *answer)
+static bool is_existing(const struct semel_claim_result *answer)
 {
 	return !answer->key_conflict && answer->found != SEMEL_FOUND_NEW;
 }
@@ -230,11 +230,11 @@ static semel_status find_existing(semel_tx tx, const struct claims *all, semel_e
 	PGresult *result = NULL;
 	int row = 0;
 	for (size_t i = 0; i < all->count; i++)
-		if (was_there(&answers[i]))
+		if (is_existing(&answers[i]))
 			add_key_columns(&call, &all->claims[i]);
 	semel_status status = make_call(tx, &call, &result, error);
 	for (size_t i = 0; i < all->count && status == SEMEL_OK; i++) {
-		if (!was_there(&answers[i]))
+		if (!is_existing(&answers[i]))
 			continue;
 		if (semel_pg_is_null(result, row, 0))
 			status = error_of_absence(error);
@@ -295,15 +295,15 @@ static semel_status claim_each(semel_tx tx, const struct claims *all, semel_erro
 	return all_new ? SEMEL_OK : find_existing(tx, all, error);
 }
 
-/* Whether to claim a batch optimistically; counts the cautious batches down. */
+/* Whether to claim a batch optimistically; counts the pessimistic batches down. */
 static bool is_optimistic(semel_tx tx, size_t count)
 {
 	struct semel_pg_store *store = tx.store == NULL ? NULL : semel_pg_of(tx.store);
 	if (store == NULL || count < OPTIMISTIC_MIN)
 		return false;
-	if (store->cautious_batches == 0)
+	if (store->pessimistic_batches == 0)
 		return true;
-	store->cautious_batches--;
+	store->pessimistic_batches--;
 	return false;
 }
 
@@ -315,7 +315,7 @@ static semel_status claim_all(semel_tx tx, const struct claims *all, semel_error
 	semel_status status = claim_optimistically(tx, all, &done, error);
 	if (status != SEMEL_OK || done)
 		return status;
-	semel_pg_of(tx.store)->cautious_batches = CAUTIOUS_BATCHES;
+	semel_pg_of(tx.store)->pessimistic_batches = PESSIMISTIC_BATCHES;
 	return claim_each(tx, all, error);
 }
 
@@ -571,7 +571,7 @@ semel_status semel_pg_states_read(semel_tx tx, struct semel_text scope,
 	semel_sql_bind_text(&query, semel_pg_array_end(&keys));
 	if (ids.failed || types.failed || keys.failed)
 		semel_sql_stop(&query,
-			       semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch"));
+			       semel_error_set(error, SEMEL_INTERNAL, "out of memory for a batch"));
 	semel_sql_states_clear(batch);
 	while (semel_sql_next(&query)) {
 		int64_t number = semel_sql_int(&query, 0);

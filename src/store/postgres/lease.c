@@ -126,9 +126,11 @@ static void apply_offset(struct semel_pg_store *store, int64_t clock_offset_ms, 
 	if (store->clock_offset_ms != 0 && llabs(store->clock_offset_ms - before_ms) > AGREED_MS)
 		semel_log_detail(
 			SEMEL_LOG_WARN,
-			"the clocks of this machine and PostgreSQL differ, using the server's for "
-			"leases (synchronise both machines: chrony, systemd-timesyncd)",
-			"%lld s %s the server's", (long long)(llabs(clock_offset_ms) / 1000),
+			"clock skew between this machine and PostgreSQL, using the server's clock "
+			"for leases",
+			"%lld s %s the server's (synchronise both machines: chrony, "
+			"systemd-timesyncd)",
+			(long long)(llabs(clock_offset_ms) / 1000),
 			clock_offset_ms > 0 ? "behind" : "ahead of");
 }
 

@@ -70,8 +70,8 @@ static const struct semel_pg_statement park_exception = {
 static const struct semel_pg_statement remove_exception = {
 	"remove an exception", "DELETE FROM semel_outbox_exception WHERE lane = $1 AND seq = $2"
 };
-static const struct semel_pg_statement free_next = {
-	"free the next event of an aggregate",
+static const struct semel_pg_statement make_next_due = {
+	"make the next event of an aggregate due",
 	"UPDATE semel_outbox_exception SET state = 'due' WHERE state = 'parked'"
 	" AND aggregate_type = $1 AND aggregate_id = $2 AND seq = (SELECT seq"
 	" FROM semel_outbox_exception WHERE aggregate_type = $1 AND aggregate_id = $2"
@@ -138,8 +138,8 @@ static semel_status park(semel_tx tx, const struct exception *exception, semel_e
 }
 
 /* Removes the exception; the next one of its aggregate becomes due. */
-static semel_status remove_and_free_next(semel_tx tx, const struct exception *exception,
-					 semel_error *error)
+static semel_status remove_and_make_next_due(semel_tx tx, const struct exception *exception,
+					     semel_error *error)
 {
 	struct semel_pg_params key = { 0 }, aggregate = { 0 };
 	add_row_key(&key, exception);
@@ -147,7 +147,7 @@ static semel_status remove_and_free_next(semel_tx tx, const struct exception *ex
 	semel_status status = semel_pg_run(tx, &remove_exception, &key, NULL, error);
 	if (status != SEMEL_OK)
 		return status;
-	return semel_pg_run(tx, &free_next, &aggregate, NULL, error);
+	return semel_pg_run(tx, &make_next_due, &aggregate, NULL, error);
 }
 
 static semel_status try_refusal(semel_tx tx, const struct semel_mark *mark,
@@ -202,7 +202,8 @@ static semel_status mark_failed(semel_tx tx, const struct semel_mark *mark,
 	status = semel_dead_add_refused(tx, mark, batch->now_ms, error);
 	if (status != SEMEL_OK)
 		return status;
-	return mark->holds ? put(tx, exception, error) : remove_and_free_next(tx, exception, error);
+	return mark->holds ? put(tx, exception, error)
+			   : remove_and_make_next_due(tx, exception, error);
 }
 
 static semel_status mark_other(semel_tx tx, const struct semel_lease *lease,
@@ -213,7 +214,7 @@ static semel_status mark_other(semel_tx tx, const struct semel_lease *lease,
 	semel_status status = SEMEL_OK;
 	switch (mark->kind) {
 	case SEMEL_MARK_PUBLISHED:
-		return remove_and_free_next(tx, &exception, error);
+		return remove_and_make_next_due(tx, &exception, error);
 	case SEMEL_MARK_RETRY:
 		exception.due_ms = mark->due_ms;
 		status =
@@ -238,7 +239,7 @@ struct mark_arrays {
 	struct semel_buffer lanes, epochs, lows, row_lanes, row_seqs;
 };
 
-static void gather(struct mark_arrays *arrays, const struct semel_lane_marks *marks)
+static void collect_marks(struct mark_arrays *arrays, const struct semel_lane_marks *marks)
 {
 	const struct semel_mark_batch *batch = &marks->batch;
 	semel_pg_array_int(&arrays->lanes, marks->lease->lane);
@@ -277,7 +278,7 @@ static semel_status mark_runs(semel_store *store, struct semel_lane_marks *marks
 	struct mark_arrays arrays = { 0 };
 	PGresult *result = NULL;
 	for (size_t i = 0; i < count; i++)
-		gather(&arrays, &marks[i]);
+		collect_marks(&arrays, &marks[i]);
 	semel_pg_add_array(&params, &arrays.lanes);
 	semel_pg_add_array(&params, &arrays.epochs);
 	semel_pg_add_string(&params, marks[0].lease->owner);
@@ -403,7 +404,7 @@ static semel_status lock_lane_of_event(semel_tx tx, struct semel_text event_id, 
 	struct exception exception = { 0 };
 	struct semel_arena *arena = semel_arena_new(1024);
 	if (arena == NULL)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a dead letter");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a dead letter");
 	semel_status status = find_row(tx, event_id, arena, &exception, error);
 	if (status != SEMEL_OK || exception.seq == 0)
 		goto free_arena;
@@ -432,7 +433,7 @@ semel_status semel_pg_dead_return_to_outbox(semel_tx tx, const struct semel_dead
 		return status;
 	struct semel_arena *arena = semel_arena_new(1024);
 	if (arena == NULL)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a replay");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a replay");
 	status = find_row(tx, entry->event.id, arena, &exception, error);
 	if (status != SEMEL_OK)
 		goto free_arena;
@@ -444,7 +445,7 @@ semel_status semel_pg_dead_return_to_outbox(semel_tx tx, const struct semel_dead
 	status = lock_lease(tx, exception.lane, error);
 	if (status != SEMEL_OK)
 		goto free_arena;
-	status = discard ? remove_and_free_next(tx, &exception, error)
+	status = discard ? remove_and_make_next_due(tx, &exception, error)
 			 : set_back(tx, &exception, error);
 free_arena:
 	semel_arena_free(arena);

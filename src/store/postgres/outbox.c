@@ -252,7 +252,8 @@ static semel_status read_row(const PGresult *result, int at, struct semel_arena 
 	if (event->id.data == NULL || event->type.data == NULL || event->topic.data == NULL ||
 	    event->headers.data == NULL ||
 	    (event->payload.data == NULL && event->payload.length == 0))
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch of events");
+		return semel_error_set(error, SEMEL_INTERNAL,
+				       "out of memory for a batch of events");
 	return SEMEL_OK;
 }
 
@@ -583,7 +584,7 @@ static const struct semel_pg_statement list_aggregates = {
 };
 
 /* A missing row at or below the low mark was published and then pruned. A missing row above it is
- * not visible yet: a commit is in the log before other sessions can see it. */
+ * not visible yet: a commit is in the WAL before other sessions can see it. */
 semel_status semel_pg_outbox_check(semel_store *store, struct semel_outbox_row *rows, size_t count,
 				   semel_error *error)
 {

@@ -113,8 +113,8 @@ static const char *take_string(struct bytes *bytes)
 
 static semel_status refuse(const char *what, semel_error *error)
 {
-	return semel_error_set(error, SEMEL_INTERNAL,
-			       "the change stream has %s that cannot be read", what);
+	return semel_error_set(error, SEMEL_INTERNAL, "cannot decode %s in the change stream",
+			       what);
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */

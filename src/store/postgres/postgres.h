@@ -40,7 +40,7 @@
 
 /* The place of an event in the order of commits, for polling: the commit time in microseconds,
  * minus a constant that makes it negative. Places above 0 are those of the change stream: the
- * position of the commit in the server's log. 0: unknown. Of two places of one kind the lower one
+ * position of the commit in the server's WAL. 0: unknown. Of two places of one kind the lower one
  * was committed first; otherwise the numbers decide. A row without a commit time was committed
  * before all rows that have one. */
 #define SEMEL_PG_COMMIT_ORDER_OF(time)                                                             \
@@ -95,9 +95,9 @@ struct semel_pg_store {
 	size_t prepared_count;
 	struct semel_pg_effects *effects;
 	uint32_t effect_generations;
-	uint32_t cautious_batches; /* batches until claims are optimistic again */
-	uint32_t unread_effects;   /* effects that were sent, and whose answers were not read yet */
-	struct semel_wake *wake;   /* NULL: nothing to wake */
+	uint32_t pessimistic_batches; /* until claims are optimistic again */
+	uint32_t unread_effects; /* effects that were sent, and whose answers were not read yet */
+	struct semel_wake *wake; /* NULL: nothing to wake */
 	struct semel_pg_wakeup *wakeup;
 	int64_t wakeup_after_ms; /* steady; no new attempt before */
 	struct semel_pg_previous *previous;
@@ -154,7 +154,7 @@ semel_outbox_check_adoption_fn semel_pg_check_adoption;
 
 /* ---- running statements (engine.c) ----------------------------------------------------------- */
 
-/* NULL for no data; invalid text (broken UTF-8, zero bytes) is repaired. */
+/* NULL for no data; invalid text (broken UTF-8, NUL bytes) is repaired. */
 void semel_pg_add_text(struct semel_pg_params *params, struct semel_text text);
 void semel_pg_add_string(struct semel_pg_params *params, const char *string);
 /* Two parameters: the text, or NULL and the bytes. */

@@ -38,7 +38,7 @@ static void remember(struct entry *entry, uint64_t hash, const struct semel_outb
 	memcpy(entry->id, row->event.id.data, row->event.id.length);
 }
 
-/* NULL: no memory. */
+/* NULL: out of memory. */
 static struct entry *entry_of(struct semel_pg_previous **cache, uint64_t hash)
 {
 	if (*cache == NULL)

@@ -245,7 +245,8 @@ static semel_status prune_weeks(struct semel_pg_store *store,
 	*done_out = !dropped;
 	if (dropped)
 		return note_forgotten(tx, cutoffs->inbox_ms, error);
-	semel_log_detail(SEMEL_LOG_WARN, "partition in use, the next prune deletes it", "%s", name);
+	semel_log_detail(SEMEL_LOG_WARN, "inbox partition in use, leaving it to the next prune",
+			 "%s", name);
 	return SEMEL_OK;
 }
 

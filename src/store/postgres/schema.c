@@ -61,11 +61,10 @@ static semel_status refuse_newer(int64_t version, semel_error *error)
 {
 	if (version <= SEMEL_PG_SCHEMA)
 		return SEMEL_OK;
-	return semel_error_set(
-		error, SEMEL_SCHEMA_NEWER,
-		"the tables have version %lld, this semel supports up to %d (upgrade "
-		"semel)",
-		(long long)version, SEMEL_PG_SCHEMA);
+	return semel_error_set(error, SEMEL_SCHEMA_NEWER,
+			       "the tables have version %lld, this version of Semel supports "
+			       "versions up to %d (upgrade Semel)",
+			       (long long)version, SEMEL_PG_SCHEMA);
 }
 
 semel_status semel_pg_check_version(PGconn *connection, semel_error *error)

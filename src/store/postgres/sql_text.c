@@ -30,8 +30,7 @@ static bool is_word(char c)
 	return isalnum((unsigned char)c) || c == '_' || (unsigned char)c >= 0x80;
 }
 
-/* ---- pieces that are passed over; each returns where it ends ----------------------------------
- */
+/* ---- skipped tokens; each function returns where one ends ------------------------------------ */
 
 static const char *skip_line(const char *at)
 {
@@ -120,7 +119,7 @@ static semel_status add_placeholder(struct semel_pg_user_statement *statement, c
 	}
 	if (statement->placeholder_count == SEMEL_PG_PLACEHOLDERS_MAX)
 		return semel_error_set(error, SEMEL_INVALID,
-				       "more than %d parameters in one SQL statement: split it",
+				       "more than %d parameters in one SQL statement (split it)",
 				       SEMEL_PG_PLACEHOLDERS_MAX);
 	statement->placeholders[statement->placeholder_count++] = (enum semel_pg_parameter)found;
 	semel_buffer_printf(&statement->sql, "$%d", statement->placeholder_count);
@@ -142,8 +141,8 @@ static const char *word_end(const char *at)
 	return at;
 }
 
-/* The end of the piece that begins at `at`; `at` itself: it is a single character. */
-static const char *skip_piece(const char *at)
+/* The end of the token that begins at `at`; `at` itself: it is a single character. */
+static const char *skip_token(const char *at)
 {
 	if (at[0] == '-' && at[1] == '-')
 		return skip_line(at);
@@ -171,7 +170,7 @@ static semel_status scan(const char **at_in_out, struct semel_pg_user_statement 
 	const char *at = *at_in_out;
 	semel_status status = SEMEL_OK;
 	while (*at != '\0' && *at != ';' && status == SEMEL_OK) {
-		const char *end = skip_piece(at);
+		const char *end = skip_token(at);
 		bool comment = end != at && (*at == '-' || *at == '/');
 		bool named = end == at && at[0] == ':' && is_word(at[1]) &&
 			     !isdigit((unsigned char)at[1]);
@@ -197,8 +196,8 @@ static semel_status refuse_control(const struct semel_pg_user_statement *stateme
 	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++)
 		if (strcmp(statement->keyword, refused[i]) == 0)
 			return semel_error_set(error, SEMEL_INVALID,
-					       "%s is not allowed here: the transaction is Semel's "
-					       "to begin and to end",
+					       "%s is not allowed here (Semel begins and ends the "
+					       "transaction)",
 					       refused[i]);
 	return SEMEL_OK;
 }
@@ -213,7 +212,7 @@ semel_status semel_pg_user_statement_read(const char *sql,
 	if (status != SEMEL_OK)
 		return status;
 	if (statement_out->sql.failed)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for an SQL statement");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for an SQL statement");
 	return refuse_control(statement_out, error);
 }
 

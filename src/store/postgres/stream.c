@@ -21,7 +21,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define GATHER_US      100
+#define READ_DELAY_US  100
 #define BURST_MIN      12  /* messages in one read that promise more */
 #define PAUSES_MAX     8   /* in one call */
 #define ROW_BYTES      200 /* the end of a transaction, two keepalives and a begin have fewer */
@@ -86,7 +86,7 @@ static semel_status read_server_settings(struct semel_pg_changes *changes, semel
 	};
 	PGresult *result = NULL;
 	semel_tx tx = { 0 };
-	semel_status status = semel_pg_changes_side(changes, &tx, error);
+	semel_status status = semel_pg_changes_statement_tx(changes, &tx, error);
 	if (status != SEMEL_OK)
 		return status;
 	changes->stream.decoder = (struct semel_pgoutput){ 0 };
@@ -151,7 +151,7 @@ semel_status semel_pg_stream_start(struct semel_changes *base, uint64_t position
 	}
 	changes->stream.wake = wake;
 	changes->stream.confirmed = 0;
-	changes->stream.gather = changes->stream.in_transaction = false;
+	changes->stream.delay_read = changes->stream.in_transaction = false;
 	changes->stream.previous_loaded = changes->stream.awaits_row = false;
 	semel_pg_previous_clear(changes->stream.previous);
 	changes->stream.row_bytes = ends ? 1 : ROW_BYTES;
@@ -167,13 +167,14 @@ semel_status semel_pg_stream_start(struct semel_changes *base, uint64_t position
 static semel_status ended(struct semel_pg_changes *changes, semel_error *error)
 {
 	PGconn *connection = changes->stream.connection;
-	char message[256] = "it was stopped";
-	if (connection != NULL)
-		wake_by(changes, 1);
-	PGresult *result = connection == NULL ? NULL : semel_libpq.getResult(connection);
+	char message[256] = "";
+	if (connection == NULL)
+		return semel_error_set(error, SEMEL_OUTAGE, "the change stream is not started");
+	wake_by(changes, 1);
+	PGresult *result = semel_libpq.getResult(connection);
 	if (result != NULL)
 		snprintf(message, sizeof(message), "%s", semel_libpq.resultErrorMessage(result));
-	if (connection != NULL && (result == NULL || message[0] == '\0'))
+	if (message[0] == '\0')
 		snprintf(message, sizeof(message), "%s", semel_libpq.errorMessage(connection));
 	semel_pg_clear(result);
 	message[strcspn(message, "\n")] = '\0';
@@ -229,7 +230,8 @@ static semel_status take_data(struct semel_pg_changes *changes, const char *byte
 	struct semel_pgoutput_message message;
 	char *copy = semel_arena_alloc(batch->arena, length + 1);
 	if (copy == NULL)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch of events");
+		return semel_error_set(error, SEMEL_INTERNAL,
+				       "out of memory for a batch of events");
 	memcpy(copy, bytes, length);
 	semel_status status = semel_pgoutput_read(&changes->stream.decoder, copy, length,
 						  batch->arena, &message, error);
@@ -276,7 +278,7 @@ static semel_status take_message(struct semel_pg_changes *changes, const char *b
 	if (length == KEEPALIVE_SIZE && bytes[0] == 'k')
 		return take_keepalive(changes, bytes, position_out, error);
 	return semel_error_set(error, SEMEL_INTERNAL,
-			       "the change stream has a message that cannot be read");
+			       "cannot decode a message in the change stream");
 }
 
 static bool is_full(const struct semel_outbox_batch *batch, size_t used)
@@ -311,7 +313,7 @@ static semel_status take_buffered(struct semel_pg_changes *changes,
 static bool is_worth_a_pause(const struct semel_pg_changes *changes, uint32_t rows, uint32_t pauses)
 {
 	if (rows == 0)
-		return changes->stream.gather && pauses == 0;
+		return changes->stream.delay_read && pauses == 0;
 	return rows >= BURST_MIN && pauses < PAUSES_MAX;
 }
 
@@ -322,7 +324,7 @@ static semel_status load_previous(struct semel_pg_changes *changes, int64_t firs
 	int32_t lanes[SEMEL_PG_LANES];
 	int64_t after_seqs[SEMEL_PG_LANES];
 	semel_tx tx = { 0 };
-	semel_status status = semel_pg_changes_side(changes, &tx, error);
+	semel_status status = semel_pg_changes_statement_tx(changes, &tx, error);
 	if (status != SEMEL_OK)
 		return status;
 	for (int32_t i = 0; i < SEMEL_PG_LANES; i++) {
@@ -375,11 +377,11 @@ semel_status semel_pg_stream_read(struct semel_changes *base, struct semel_outbo
 			continue;
 		if ((paused && taken == 0) || !is_worth_a_pause(changes, batch->count, pauses))
 			break;
-		semel_sleep_us(GATHER_US);
+		semel_sleep_us(READ_DELAY_US);
 		paused = true;
 		pauses++;
 	}
-	changes->stream.gather = came >= BURST_MIN;
+	changes->stream.delay_read = came >= BURST_MIN;
 	batch->cut = is_full(batch, used);
 	wake_by(changes, changes->stream.awaits_row ? 1 : changes->stream.row_bytes);
 	if (status != SEMEL_OK)

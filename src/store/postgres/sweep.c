@@ -38,8 +38,8 @@ static const struct semel_pg_statement drop_orphans = {
 	"DELETE FROM semel_outbox_exception x WHERE x.lane = $1 AND NOT EXISTS (SELECT 1"
 	" FROM semel_outbox o WHERE o.lane = x.lane AND o.seq = x.seq AND o.status <> 'PUBLISHED')"
 };
-static const struct semel_pg_statement free_heads = {
-	"free events without an earlier exception",
+static const struct semel_pg_statement make_heads_due = {
+	"make events without an earlier exception due",
 	"UPDATE semel_outbox_exception x SET state = 'due' WHERE x.lane = $1"
 	" AND x.state = 'parked' AND NOT EXISTS (SELECT 1 FROM semel_outbox_exception e"
 	" WHERE e.aggregate_type = x.aggregate_type AND e.aggregate_id = x.aggregate_id"
@@ -107,7 +107,7 @@ static semel_status repair_exceptions(semel_store *store, const struct semel_lea
 	status = run_for_lane(tx, &drop_orphans, lease->lane, &gone, error);
 	if (status != SEMEL_OK)
 		goto leave;
-	status = run_for_lane(tx, &free_heads, lease->lane, &freed, error);
+	status = run_for_lane(tx, &make_heads_due, lease->lane, &freed, error);
 
 leave:
 	status = semel_sql_leave(store, entered, status, error);
@@ -115,8 +115,8 @@ leave:
 		return status;
 	if (gone + freed > 0)
 		semel_log_detail(SEMEL_LOG_WARN,
-				 "released events behind a row that was deleted by hand", "lane %d",
-				 (int)lease->lane);
+				 "released events behind an exception that no longer exists",
+				 "lane %d", (int)lease->lane);
 	return status;
 }
 

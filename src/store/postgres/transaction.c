@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Transactions and the one savepoint in them. The server's own state is the truth: a COMMIT of a
- * transaction that failed before answers ROLLBACK without an error, and is recognised by that. */
+ * transaction that was aborted answers ROLLBACK without an error, and is recognised by that. */
 #include "store/postgres/postgres.h"
 
 #include "base/error.h"
@@ -19,7 +19,7 @@ static bool has_state(semel_tx tx, PGTransactionStatusType state)
 }
 
 /* A transaction is open, and nothing has failed in it so far. */
-static bool is_sound(semel_tx tx)
+static bool is_usable(semel_tx tx)
 {
 	return (tx.store != NULL && semel_pg_of(tx.store)->unread_effects > 0) ||
 	       has_state(tx, PQTRANS_INTRANS);
@@ -27,7 +27,7 @@ static bool is_sound(semel_tx tx)
 
 bool semel_pg_in_transaction(semel_tx tx)
 {
-	return is_sound(tx) || has_state(tx, PQTRANS_INERROR);
+	return is_usable(tx) || has_state(tx, PQTRANS_INERROR);
 }
 
 /* Texts are sent as UTF-8, and must not be read in another encoding. */
@@ -48,14 +48,14 @@ semel_status semel_pg_require_transaction(semel_tx tx, const char *what, semel_e
 	semel_status status = semel_libpq_load(error);
 	if (status != SEMEL_OK)
 		return status;
-	if (is_sound(tx))
+	if (is_usable(tx))
 		return require_encoding(tx, what, error);
 	if (semel_libpq.status(tx.native) != CONNECTION_OK)
 		return semel_pg_error(tx.native, NULL, what, error);
 	if (semel_libpq.transactionStatus(tx.native) == PQTRANS_INERROR)
 		return semel_error_set(error, SEMEL_NO_TRANSACTION,
-				       "cannot %s: the transaction failed before (ROLLBACK, or "
-				       "ROLLBACK TO a savepoint, first)",
+				       "cannot %s: the transaction is aborted (ROLLBACK first, or "
+				       "ROLLBACK TO a savepoint)",
 				       what);
 	return semel_error_set(error, SEMEL_NO_TRANSACTION,
 			       "cannot %s: no transaction is open on this connection (BEGIN first, "
@@ -118,7 +118,7 @@ semel_status semel_pg_commit(semel_store *store, semel_error *error)
 		return error_of_commit(status, error);
 	if (strcmp(semel_libpq.cmdStatus(result), "COMMIT") != 0)
 		status = semel_error_set(error, SEMEL_OUTAGE,
-					 "cannot commit: the transaction failed before");
+					 "cannot commit: the transaction was aborted");
 	semel_pg_clear(result);
 	return status;
 }

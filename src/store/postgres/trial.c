@@ -35,7 +35,7 @@ static semel_status open_session(const char *url, struct semel_trial_session **s
 		return status;
 	struct semel_trial_session *session = calloc(1, sizeof *session);
 	if (!session)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory");
 	status = semel_pg_connect(url, &session->connection, error);
 	if (status != SEMEL_OK) {
 		free(session);

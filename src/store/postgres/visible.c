@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The stream delivers a commit when it is in the server's own log. With a synchronous standby the
+/* The stream delivers a commit when it is in the server's own WAL. With a synchronous standby the
  * writer waits longer, and after a failover such a commit may never have happened: its events must
  * not reach the broker before the commit is visible.
  *
@@ -76,7 +76,7 @@ semel_status semel_pg_visible_refresh(struct semel_pg_changes *changes, semel_er
 {
 	PGresult *result = NULL;
 	semel_tx tx = { 0 };
-	semel_status status = semel_pg_changes_side(changes, &tx, error);
+	semel_status status = semel_pg_changes_statement_tx(changes, &tx, error);
 	if (status != SEMEL_OK)
 		return status;
 	status = semel_pg_run(tx, &take_snapshot, NULL, &result, error);
@@ -131,7 +131,7 @@ static void stop_waiting(struct semel_pg_changes *changes)
 	changes->visible.waiting = false;
 	listen_to(changes, true);
 	if (changes->visible.logged)
-		semel_log_detail(SEMEL_LOG_INFO, "the commit is visible, publishing its events",
+		semel_log_detail(SEMEL_LOG_INFO, "commit became visible, publishing its events",
 				 "after %lld ms",
 				 (long long)(now_ms(changes) - changes->visible.since_ms));
 }
@@ -141,10 +141,10 @@ static void log_wait(struct semel_pg_changes *changes)
 	if (changes->visible.logged || now_ms(changes) - changes->visible.since_ms < LOG_AFTER_MS)
 		return;
 	changes->visible.logged = true;
-	semel_log(SEMEL_LOG_WARN,
-		  "commit waits for a synchronous standby, its events and all later ones are "
-		  "delayed (see pg_stat_replication and synchronous_standby_names)",
-		  NULL);
+	semel_log_detail(SEMEL_LOG_WARN,
+			 "commit waits for a synchronous standby, delaying its events",
+			 "later events wait too (see pg_stat_replication and "
+			 "synchronous_standby_names)");
 }
 
 static semel_status refresh_and_check(struct semel_pg_changes *changes, uint32_t xid,

@@ -77,7 +77,7 @@ void semel_pg_watch(semel_store *store, struct semel_wake *wake)
 	semel_pg_of(store)->wake = wake;
 }
 
-/* Opened when a relay first sleeps: consumers watch as well, but never sleep. */
+/* Opened when a relay first sleeps: consumers call watch too, but never arm the wakeup. */
 static void open_wakeup(struct semel_pg_store *store)
 {
 	int64_t now_ms = semel_steady_ms(semel_store_env(&store->base));
@@ -120,7 +120,7 @@ void semel_pg_wakeup_free(struct semel_pg_wakeup *wakeup)
  * connection is reported by its next statement. */
 static void drop_wakeup(struct semel_pg_store *store)
 {
-	semel_log(SEMEL_LOG_WARN, "lost the connection of the wakeup, polling instead", NULL);
+	semel_log(SEMEL_LOG_WARN, "lost the wakeup connection, polling instead", NULL);
 	semel_pg_wakeup_free(store->wakeup);
 	store->wakeup = NULL;
 }

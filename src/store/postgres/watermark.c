@@ -79,8 +79,7 @@ int64_t semel_pg_watermark_advance(struct semel_pg_store *store, uint64_t xmin)
 	return store->watermark.complete_seq;
 }
 
-/* ---- those that are open for long -------------------------------------------------------------
- */
+/* ---- long-running transactions --------------------------------------------------------------- */
 
 /* A transaction that is open for long need not be a producer. A transaction that has drawn a number
  * holds a lock on the outbox until its end; so the holders are listed after the number was read,

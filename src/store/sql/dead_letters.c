@@ -250,7 +250,7 @@ semel_status semel_sql_dead_add(semel_tx tx, struct semel_dead_letter_row *entry
 	if (status != SEMEL_OK)
 		return status;
 	if (used.data == NULL)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a dead letter");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a dead letter");
 	entry->entry_id = used;
 	entry->replay_count = replay_count;
 	entry->status = SEMEL_DEAD_PENDING;

@@ -237,7 +237,7 @@ bool semel_sql_page_next(struct semel_sql_query *query, struct semel_sql_page *p
 	keep_key(&page->second_key, semel_sql_peek(query, key_column + 1));
 	if (page->key.failed || page->second_key.failed)
 		semel_sql_stop(query, semel_error_set(query->error, SEMEL_INTERNAL,
-						      "no memory to read a table"));
+						      "out of memory for a table"));
 	return query->status == SEMEL_OK;
 }
 

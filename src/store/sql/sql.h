@@ -92,7 +92,7 @@ struct semel_sql_rows {
 	semel_tx tx;
 	const struct semel_sql_statement *statement;
 	void *native;     /* the engine's */
-	void *aid;        /* likewise */
+	void *blob;       /* likewise: an open blob, reused from row to row; NULL: none */
 	int row;          /* likewise */
 	uint64_t changes; /* after finish: rows that the statement has changed */
 };

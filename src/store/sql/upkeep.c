@@ -196,7 +196,7 @@ semel_status semel_sql_subscription_pause(semel_store *store, struct semel_text 
 	if (status != SEMEL_OK || semel_sql_changes(&query) > 0)
 		return status;
 	return semel_error_set(error, SEMEL_NOT_FOUND,
-			       "scope %s not found (list them: semel subscriptions list)",
+			       "scope %s not found (run: semel subscriptions list)",
 			       semel_text_shown(scope));
 }
 

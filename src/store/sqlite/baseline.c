@@ -182,7 +182,7 @@ static semel_status open_baseline(const char *url, struct semel_baseline **basel
 		return status;
 	struct semel_baseline *baseline = calloc(1, sizeof *baseline);
 	if (!baseline)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory");
 	status =
 		open_database(url + strlen("sqlite:"), application_tables, &baseline->store, error);
 	if (status != SEMEL_OK)

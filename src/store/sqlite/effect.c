@@ -142,7 +142,8 @@ static semel_status prepare_user_sql(sqlite3 *db, const char *sql, sqlite3_stmt 
 	if (refused)
 		return semel_error_set(error, SEMEL_INVALID,
 				       "BEGIN, COMMIT, ROLLBACK, SAVEPOINT, ATTACH and PRAGMA are "
-				       "not allowed here: the transaction is Semel's to end: %s",
+				       "not allowed here (Semel begins and ends the transaction): "
+				       "%s",
 				       sql);
 	int primary = code & 0xff;
 	if (primary == SQLITE_ERROR || primary == SQLITE_TOOBIG || primary == SQLITE_RANGE)
@@ -156,9 +157,11 @@ static semel_status prepare_user_sql(sqlite3 *db, const char *sql, sqlite3_stmt 
 static semel_status execute_one(sqlite3 *db, sqlite3_stmt *prepared, semel_error *error)
 {
 	if (sqlite3_bind_parameter_count(prepared) > 0)
-		return semel_error_set(error, SEMEL_INVALID,
-				       "parameters have no values here; write the value itself: %s",
-				       sqlite3_sql(prepared));
+		return semel_error_set(
+			error, SEMEL_INVALID,
+			"parameters are not supported here (write the value into the "
+			"SQL): %s",
+			sqlite3_sql(prepared));
 	int code = SQLITE_ROW;
 	while (code == SQLITE_ROW)
 		code = sqlite3_step(prepared);
@@ -215,7 +218,8 @@ static semel_status add_effect(struct semel_sqlite_effects *effects, sqlite3_stm
 		struct effect *list = realloc(effects->list, capacity * sizeof(*list));
 		if (list == NULL) {
 			sqlite3_finalize(prepared);
-			return semel_error_set(error, SEMEL_INTERNAL, "no memory for a handler");
+			return semel_error_set(error, SEMEL_INTERNAL,
+					       "out of memory for a handler");
 		}
 		effects->list = list;
 		effects->capacity = capacity;
@@ -250,7 +254,7 @@ semel_status semel_sqlite_effect_prepare(semel_store *base, const char *const *s
 	semel_status status = SEMEL_OK;
 	if (effects == NULL || (effects->arena = semel_arena_new(4096)) == NULL) {
 		semel_sqlite_effects_free(effects);
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a handler");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a handler");
 	}
 	for (size_t i = 0; i < count && status == SEMEL_OK; i++)
 		status = add_statements(store->db, effects, statements[i], error);
@@ -346,7 +350,8 @@ static semel_status prepare_expression(sqlite3 *db, const char *expression, stru
 	const char *tail = NULL;
 	char *sql = sqlite3_mprintf("SELECT (%s)", expression);
 	if (sql == NULL)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for an SQL expression");
+		return semel_error_set(error, SEMEL_INTERNAL,
+				       "out of memory for an SQL expression");
 	semel_status status = SEMEL_OK;
 	int code = sqlite3_prepare_v2(db, sql, -1, &effect->prepared, &tail);
 	if (code != SQLITE_OK)

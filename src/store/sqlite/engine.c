@@ -9,7 +9,7 @@
  *   are any.
  * - No pointer is kept: a statement is found by its text among those of the connection. So it does
  *   no harm if an application finalizes every statement that it finds.
- * - If any of this is refused (an authorizer, no memory), the statement is simply not cached.
+ * - If any of this is refused (an authorizer, out of memory), the statement is simply not cached.
  *
  * The statement layer steps a statement row by row. One that changes rows is run to its end before
  * it is returned, since its change is complete only then.
@@ -387,7 +387,7 @@ static semel_status finish(struct semel_sql_rows *rows, semel_error *error)
 		status = semel_sqlite_run(rows->tx, &statement, of(rows), error);
 	if (changes)
 		rows->changes = (uint64_t)semel_sqlite_changes(rows->tx);
-	sqlite3_blob_close(rows->aid);
+	sqlite3_blob_close(rows->blob);
 	semel_sqlite_return_statement(rows->tx, &statement, of(rows));
 	return status;
 }
@@ -428,15 +428,15 @@ static int64_t time_ms(const struct semel_sql_rows *rows, int column)
 static uint64_t payload_size(struct semel_sql_rows *rows, int column)
 {
 	sqlite3_int64 position = sqlite3_column_int64(of(rows), column);
-	sqlite3_blob *blob = rows->aid;
+	sqlite3_blob *blob = rows->blob;
 	int found = blob ? sqlite3_blob_reopen(blob, position)
 			 : sqlite3_blob_open(sqlite3_db_handle(of(rows)), "main",
 					     "semel_dead_letter", "payload", position, 0, &blob);
-	rows->aid = blob;
+	rows->blob = blob;
 	if (found == SQLITE_OK)
 		return (uint64_t)sqlite3_blob_bytes(blob);
 	sqlite3_blob_close(blob);
-	rows->aid = NULL;
+	rows->blob = NULL;
 	return 0;
 }
 

@@ -50,8 +50,8 @@ static const struct semel_sqlite_statement remove_exception = {
 	SEMEL_SQLITE_ONCE, "remove an exception",
 	"DELETE FROM semel_outbox_exception WHERE seq = ?1"
 };
-static const struct semel_sqlite_statement free_next = {
-	SEMEL_SQLITE_ONCE, "free the next event of an aggregate",
+static const struct semel_sqlite_statement make_next_due = {
+	SEMEL_SQLITE_ONCE, "make the next event of an aggregate due",
 	"UPDATE semel_outbox_exception SET state = 'due' WHERE state = 'parked' AND seq ="
 	" (SELECT min(seq) FROM semel_outbox_exception"
 	" WHERE aggregate_type = ?1 AND aggregate_id = ?2)"
@@ -112,20 +112,20 @@ static semel_status put(semel_tx tx, const struct semel_sqlite_statement *statem
 }
 
 /* Removes the exception; the next one of its aggregate becomes due. */
-static semel_status remove_and_free_next(semel_tx tx, const struct exception *exception,
-					 semel_error *error)
+static semel_status remove_and_make_next_due(semel_tx tx, const struct exception *exception,
+					     semel_error *error)
 {
 	sqlite3_stmt *prepared = NULL;
 	semel_status status = run_with_seq(tx, &remove_exception, exception->seq, error);
 	if (status != SEMEL_OK)
 		return status;
-	status = semel_sqlite_borrow_statement(tx, &free_next, &prepared, error);
+	status = semel_sqlite_borrow_statement(tx, &make_next_due, &prepared, error);
 	if (status != SEMEL_OK)
 		return status;
 	semel_sqlite_bind_text(prepared, 1, exception->aggregate_type);
 	semel_sqlite_bind_text(prepared, 2, exception->aggregate_id);
-	status = semel_sqlite_run(tx, &free_next, prepared, error);
-	semel_sqlite_return_statement(tx, &free_next, prepared);
+	status = semel_sqlite_run(tx, &make_next_due, prepared, error);
+	semel_sqlite_return_statement(tx, &make_next_due, prepared);
 	return status;
 }
 
@@ -159,7 +159,7 @@ static semel_status mark_failed(semel_tx tx, const struct semel_mark *mark, int6
 	if (status != SEMEL_OK)
 		return status;
 	return mark->holds ? put(tx, &put_exception, &exception, error)
-			   : remove_and_free_next(tx, &exception, error);
+			   : remove_and_make_next_due(tx, &exception, error);
 }
 
 static semel_status mark_retry(semel_tx tx, const struct semel_mark *mark, semel_error *error)
@@ -178,7 +178,7 @@ static semel_status mark_other(semel_tx tx, const struct semel_mark *mark, int64
 	struct exception exception = exception_of(mark->row, "parked");
 	switch (mark->kind) {
 	case SEMEL_MARK_PUBLISHED:
-		return remove_and_free_next(tx, &exception, error);
+		return remove_and_make_next_due(tx, &exception, error);
 	case SEMEL_MARK_RETRY:
 		return mark_retry(tx, mark, error);
 	case SEMEL_MARK_FAILED:
@@ -327,7 +327,7 @@ semel_status semel_sqlite_dead_return_to_outbox(semel_tx tx,
 		return status;
 	struct semel_arena *arena = semel_arena_new(1024);
 	if (arena == NULL)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a replay");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for a replay");
 	status = find_row(tx, entry->event.id, arena, &exception, error);
 	if (status != SEMEL_OK)
 		goto free_arena;
@@ -337,7 +337,7 @@ semel_status semel_sqlite_dead_return_to_outbox(semel_tx tx,
 		goto free_arena;
 	}
 	if (discard) {
-		status = remove_and_free_next(tx, &exception, error);
+		status = remove_and_make_next_due(tx, &exception, error);
 		goto free_arena;
 	}
 	status = run_with_seq(tx, &reset_failed, exception.seq, error);

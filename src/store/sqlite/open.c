@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The log may grow to four times SQLite's own threshold before we checkpoint it: the application's
+/* The WAL may grow to four times SQLite's own threshold before we checkpoint it: the application's
  * own connections do so first. */
 #define CHECKPOINT_PAGES 4000
 #define BUSY_TIMEOUT_MS  5000
@@ -70,8 +70,8 @@ static semel_status refuse_newer(int64_t version, const struct semel_url *url, s
 	if (version <= SEMEL_SQLITE_SCHEMA)
 		return SEMEL_OK;
 	return semel_error_set(error, SEMEL_SCHEMA_NEWER,
-			       "%s: the tables have version %lld, this semel supports up to %d "
-			       "(upgrade semel)",
+			       "%s: the tables have version %lld, this version of Semel supports "
+			       "versions up to %d (upgrade Semel)",
 			       url->text, (long long)version, SEMEL_SQLITE_SCHEMA);
 }
 
@@ -223,7 +223,7 @@ semel_status semel_sqlite_store_open(const struct semel_url *url, semel_store **
 	if (store == NULL || path == NULL) {
 		free(store);
 		free(path);
-		status = semel_error_set(error, SEMEL_INTERNAL, "no memory");
+		status = semel_error_set(error, SEMEL_INTERNAL, "out of memory");
 		goto close_db;
 	}
 	store->base.driver = &semel_store_sqlite;

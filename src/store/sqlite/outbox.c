@@ -188,7 +188,8 @@ static semel_status read_row(sqlite3_stmt *prepared, struct semel_arena *arena,
 	if (event->id.data == NULL || event->type.data == NULL || event->topic.data == NULL ||
 	    event->headers.data == NULL || event->payload.data == NULL ||
 	    (row->previous.data == NULL && row->previous.length > 0))
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch of events");
+		return semel_error_set(error, SEMEL_INTERNAL,
+				       "out of memory for a batch of events");
 	return SEMEL_OK;
 }
 

@@ -135,7 +135,7 @@ static void free_stop(struct stop *stop)
 	semel_buffer_free(&stop->event_id);
 }
 
-/* With its length: other programs write claims too, which may contain a zero byte. */
+/* With its length: other programs write claims too, which may contain a NUL byte. */
 static void append_column(struct semel_buffer *to, const struct semel_sql_query *query, int column)
 {
 	struct semel_text text = semel_sql_peek(query, column);
@@ -161,7 +161,7 @@ static semel_status find_stop(struct semel_sqlite_store *store, struct stop *sto
 	}
 	if (stop->scope.failed || stop->event_id.failed)
 		semel_sql_stop(&query,
-			       semel_error_set(error, SEMEL_INTERNAL, "no memory to prune"));
+			       semel_error_set(error, SEMEL_INTERNAL, "out of memory for pruning"));
 	return semel_sql_finish(&query);
 }
 

@@ -105,7 +105,7 @@ semel_status semel_sqlite_run(semel_tx tx, const struct semel_sqlite_statement *
 /* Rows changed by the statement that ran last. */
 int64_t semel_sqlite_changes(semel_tx tx);
 
-/* Binds text, or a blob if it is not UTF-8 or holds a zero byte; NULL for no data. */
+/* Binds text, or a blob if it is not UTF-8 or holds a NUL byte; NULL for no data. */
 void semel_sqlite_bind_bytes(sqlite3_stmt *prepared, int at, struct semel_text text);
 /* string may be NULL. */
 void semel_sqlite_bind_string(sqlite3_stmt *prepared, int at, const char *string);

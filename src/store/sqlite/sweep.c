@@ -44,8 +44,8 @@ static const struct semel_sqlite_statement drop_orphans = {
 	SEMEL_SQLITE_ONCE, "remove exceptions whose events are published",
 	"DELETE FROM semel_outbox_exception WHERE " IS_ORPHAN
 };
-static const struct semel_sqlite_statement free_heads = {
-	SEMEL_SQLITE_ONCE, "free events without an earlier exception",
+static const struct semel_sqlite_statement make_heads_due = {
+	SEMEL_SQLITE_ONCE, "make events without an earlier exception due",
 	"UPDATE semel_outbox_exception SET state = 'due' WHERE " WAITS_FOR_NONE
 };
 
@@ -87,13 +87,14 @@ static semel_status repair_exceptions(semel_store *store, semel_error *error)
 	status = run_plain(tx, &drop_orphans, error);
 	if (status != SEMEL_OK)
 		goto leave;
-	status = run_plain(tx, &free_heads, error);
+	status = run_plain(tx, &make_heads_due, error);
 
 leave:
 	status = semel_sql_leave(store, entered, status, error);
 	if (status != SEMEL_OK)
 		return status;
-	semel_log(SEMEL_LOG_WARN, "released events behind a row that was deleted by hand", NULL);
+	semel_log(SEMEL_LOG_WARN, "released events behind an exception that no longer exists",
+		  NULL);
 	return status;
 }
 

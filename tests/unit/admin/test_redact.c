@@ -235,7 +235,7 @@ static void many_hidden_values_and_a_long_reason_take_no_time(void **state)
 	semel_buffer_free(&reason);
 }
 
-/* What stands behind a zero byte counts, and the text ends where it ends. */
+/* What stands behind a NUL byte counts, and the text ends where it ends. */
 static void a_zero_byte_in_a_hidden_value_reads_nothing_behind_the_reason(void **state)
 {
 	static const size_t sizes[] = { 20000, 900000 };

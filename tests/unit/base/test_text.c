@@ -51,7 +51,7 @@ static void a_text_with_a_zero_byte_is_no_string(void **state)
 	assert_true(semel_text_has_nul(SEMEL_TEXT("a\0")));
 	assert_false(semel_text_has_nul(SEMEL_TEXT("ab")));
 	assert_false(semel_text_has_nul(semel_text_of(NULL)));
-	assert_false(semel_text_has_nul((struct semel_text){ NULL, 1 })); /* no memory */
+	assert_false(semel_text_has_nul((struct semel_text){ NULL, 1 })); /* out of memory */
 	assert_null(semel_text_to_string(SEMEL_TEXT("a\0b")));
 	assert_null(semel_text_to_string(semel_text_of(NULL)));
 	assert_string_equal(semel_text_to_string(SEMEL_TEXT("ab")), "ab");

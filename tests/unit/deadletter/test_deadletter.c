@@ -282,7 +282,7 @@ static void the_consumer_settles_what_the_replayer_could_not_mark(void **state)
 	assert_int_equal(fixture_letter(fixture).status, SEMEL_DEAD_REPLAYED);
 }
 
-/* The replayer died between sending and marking, and what it sent failed for now. */
+/* The replayer died between sending and marking, and what it sent failed and will be retried. */
 static void a_head_that_is_discarded_while_it_is_tried_again_frees_its_aggregate(void **state)
 {
 	struct fixture *fixture = fixture_of(state);

@@ -328,7 +328,7 @@ static void a_name_that_no_store_can_keep_breaks_the_contract(void **state)
 	broken(delivery, "id is not valid UTF-8");
 	delivery = event;
 	delivery.type = SEMEL_TEXT("a\0b");
-	broken(delivery, "type has a zero byte");
+	broken(delivery, "type has a NUL byte");
 	delivery = event;
 	delivery.routing_key = SEMEL_TEXT("\xff");
 	broken(delivery, "routing key is not valid UTF-8");

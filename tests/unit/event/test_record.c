@@ -208,11 +208,11 @@ static void wrong_lines_say_what_to_do(void **state)
 	refused("{\"id\":", "not valid JSON at byte 6");
 	refused("[1]", "not a JSON object");
 	refused("17", "not a JSON object");
-	refused("{\"aggregateTyp\":\"x\"}", "\"aggregateTyp\": did you mean \"aggregateType\"");
+	refused("{\"aggregateTyp\":\"x\"}", "\"aggregateTyp\" (did you mean \"aggregateType\"?)");
 	refused("{\"xyzzyxyzzy\":1}", "\"xyzzyxyzzy\"");
 	refused("{\"id\":\"a\",\"id\":\"b\"}", "\"id\" occurs twice");
 	refused("{\"id\":5}", "\"id\" must be a string");
-	refused("{\"topic\":\"a\\u0000b\"}", "\"topic\" has a zero byte");
+	refused("{\"topic\":\"a\\u0000b\"}", "\"topic\" has a NUL byte");
 	refused("{\"time\":\"yesterday\"}", "2026-11-15T12:00:00Z");
 	refused("{\"time\":1794744000}", "\"time\" must be a string");
 	refused("{\"time\":\"1970-01-01T00:00:00Z\"}", "1970");

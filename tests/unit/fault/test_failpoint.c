@@ -28,7 +28,7 @@ static void every_row_is_complete_and_has_a_name_of_its_own(void **state)
 	const struct semel_failpoint_row *rows = semel_failpoint_rows();
 	for (int i = 0; i < SEMEL_FP_COUNT; i++) {
 		assert_non_null(rows[i].name);
-		assert_non_null(rows[i].party);
+		assert_non_null(rows[i].process);
 		assert_non_null(rows[i].window);
 		assert_non_null(rows[i].outcome);
 		for (int j = 0; j < i; j++)

@@ -391,7 +391,7 @@ static void a_refusal_is_marked_while_the_rest_of_its_load_is_not_answered(void 
 	assert_int_equal(published, 1);
 	assert_int_equal(marked, 2); /* each once */
 	assert_int_equal(marked_low, 2);
-	assert_false(semel_pipeline_is_carrying(pipeline));
+	assert_false(semel_pipeline_has_in_flight(pipeline));
 	assert_int_equal(semel_pipeline_published(pipeline), 1);
 }
 
@@ -420,7 +420,7 @@ static void a_refusal_of_a_row_that_cannot_be_seen_yet_is_marked_later(void **st
 	for (int i = 0; i < 3; i++)
 		step();
 	assert_int_equal(marked, 0);
-	assert_true(semel_pipeline_is_carrying(pipeline));
+	assert_true(semel_pipeline_has_in_flight(pipeline));
 	mark_status = SEMEL_OK;
 	step();
 	assert_int_equal(failed, 1);

@@ -275,7 +275,7 @@ static void marks_gather_until_the_delay_is_over(void **state)
 	step(SEMEL_STEP_POLL);
 	assert_int_equal(marked, 2);
 	assert_int_equal(mark_calls, 1);
-	assert_false(semel_pipeline_is_carrying(pipeline));
+	assert_false(semel_pipeline_has_in_flight(pipeline));
 }
 
 static void many_marks_wait_for_no_delay(void **state)

@@ -20,11 +20,11 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define SERVICES_MAX 256
-#define CONCLUDE_MS  4000 /* beyond the grace period, to conclude interrupted calls */
-#define IDLE_MS      (INT64_C(3600) * 1000)
-#define SAMPLE_WIDTH 78
-#define WAIT_MS      100 /* for a service to end, between two checks for a signal */
+#define SERVICES_MAX    256
+#define FINISH_LIMIT_MS 4000 /* after the grace period: for the services to end, then exit */
+#define IDLE_MS         (INT64_C(3600) * 1000)
+#define SAMPLE_WIDTH    78
+#define WAIT_MS         100 /* for a service to end, between two checks for a signal */
 
 struct supervisor {
 	const char *config_path, *store, *broker;
@@ -288,7 +288,7 @@ static void reload(struct supervisor *supervisor)
 	semel_notify("RELOADING=1");
 	semel_admin_reload_tokens(supervisor->admin);
 	if (!plans)
-		(void)semel_error_set(&error, SEMEL_INTERNAL, "no memory");
+		(void)semel_error_set(&error, SEMEL_INTERNAL, "out of memory");
 	if (plans && read_and_apply(supervisor, plans, &error) == SEMEL_OK)
 		semel_log(SEMEL_LOG_INFO, "config file reloaded", NULL);
 	else
@@ -332,7 +332,7 @@ static semel_status start_all(struct supervisor *supervisor, const struct semel_
 {
 	struct service_plan *plans = calloc(SERVICES_MAX, sizeof *plans);
 	if (!plans)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory");
 	semel_status status = start_services(supervisor, config, plans, error);
 	free(plans);
 	return status;
@@ -415,7 +415,7 @@ static semel_status run_services(struct semel_invocation *invocation)
 		return status;
 	pthread_mutex_init(&supervisor.mutex, NULL);
 	supervisor.hangup = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-	status = supervise(&supervisor, config, grace_ms + CONCLUDE_MS, &invocation->error);
+	status = supervise(&supervisor, config, grace_ms + FINISH_LIMIT_MS, &invocation->error);
 	stop_all(&supervisor);
 	await_stopping(&supervisor);
 	semel_admin_stop(supervisor.admin);
@@ -518,7 +518,7 @@ static semel_status run(struct semel_invocation *invocation)
 	if (!invocation->config->path)
 		return semel_error_set(&invocation->error, SEMEL_CONFIG,
 				       "run needs a config file (give --config FILE or set "
-				       "SEMEL_CONFIG; semel run --sample prints one)");
+				       "SEMEL_CONFIG; to create one, run: semel run --sample)");
 	return run_services(invocation);
 }
 

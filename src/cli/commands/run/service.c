@@ -8,7 +8,7 @@
 #include "base/wake.h"
 #include "cli/arguments/config.h"
 #include "cli/arguments/settings.h"
-#include "cli/commands/delivery.h"
+#include "cli/commands/from_arguments.h"
 #include "observe/log.h"
 #include "proof/retention.h"
 
@@ -55,7 +55,7 @@ struct semel_service {
 static semel_status relay_open(struct semel_invocation *invocation, void **handle_out)
 {
 	semel_relay *relay = NULL;
-	semel_status status = semel_delivery_relay(invocation, &relay);
+	semel_status status = semel_relay_from_arguments(invocation, &relay);
 
 	*handle_out = relay;
 	return status;
@@ -79,7 +79,7 @@ static void relay_close(void *handle)
 static semel_status consumer_open(struct semel_invocation *invocation, void **handle_out)
 {
 	semel_consumer *consumer = NULL;
-	semel_status status = semel_delivery_consumer(invocation, &consumer);
+	semel_status status = semel_consumer_from_arguments(invocation, &consumer);
 
 	*handle_out = consumer;
 	return status;
@@ -121,7 +121,8 @@ static semel_status pruner_open(struct semel_invocation *invocation, void **hand
 
 	*handle_out = NULL;
 	if (!pruner)
-		return semel_error_set(&invocation->error, SEMEL_INTERNAL, "no memory to prune");
+		return semel_error_set(&invocation->error, SEMEL_INTERNAL,
+				       "out of memory for pruning");
 	pruner->store = invocation->store;
 	pruner->broker = invocation->broker;
 	pruner->plan = (struct semel_retention_plan){
@@ -311,7 +312,8 @@ static semel_status copy_words(struct semel_service *service, const char *name,
 	for (size_t i = 0; words[i] && !failed; i++)
 		failed =
 			i >= SEMEL_SERVICE_WORDS_MAX || !(service->words[i + 1] = strdup(words[i]));
-	return failed ? semel_error_set(error, SEMEL_INTERNAL, "no memory for %s", name) : SEMEL_OK;
+	return failed ? semel_error_set(error, SEMEL_INTERNAL, "out of memory for %s", name)
+		      : SEMEL_OK;
 }
 
 static void take_fingerprint(struct semel_service *service, const struct semel_section *section)
@@ -397,7 +399,7 @@ static semel_status prepare(const char *name, const char *const *words,
 
 	*service_out = service;
 	if (!service)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for %s", name);
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for %s", name);
 	pthread_mutex_init(&service->mutex, NULL);
 	semel_cond_init(&service->ended_condition);
 	semel_status status = copy_words(service, name, words, error);

@@ -63,7 +63,7 @@ static void put_outbox(struct semel_buffer *text, const json_t *dashboard)
 {
 	const json_t *outbox = json_object_get(dashboard, "outbox");
 
-	semel_buffer_printf(text, "%-14s %9s %9s %9s %9s %9s   %s\n", "", "waiting", "refused",
+	semel_buffer_printf(text, "%-14s %9s %9s %9s %9s %9s   %s\n", "", "waiting", "retrying",
 			    "parked", "blocked", "dead", "oldest");
 	semel_buffer_printf(text, "%-14s", "outbox");
 	put_column(text, outbox, "waiting");
@@ -133,24 +133,24 @@ static const char *state_of(const json_t *one)
 	return breaker > 0 && breaker < 3 ? breakers[breaker] : "";
 }
 
-/* Do events wait for this subscription, which fetches nothing? */
-static bool is_stalled(const json_t *one)
+/* Do events wait for this subscription, which fetches nothing? It may be paused. */
+static bool is_not_consuming(const json_t *one)
 {
 	return text_of(one, "waitsFor")[0] &&
 	       (number_of(one, "lag") > 0 || number_of(one, "consumers") > 0);
 }
 
-static bool put_stalled(struct semel_buffer *text, const json_t *dashboard)
+static bool put_not_consuming(struct semel_buffer *text, const json_t *dashboard)
 {
 	const json_t *subscriptions = json_object_get(dashboard, "subscriptions");
 	bool any = false;
 
 	for (size_t i = 0; i < json_array_size(subscriptions); i++) {
 		const json_t *one = json_array_get(subscriptions, i);
-		if (!is_stalled(one))
+		if (!is_not_consuming(one))
 			continue;
 		any = true;
-		semel_buffer_string(text, "stalled: ");
+		semel_buffer_string(text, "not consuming: ");
 		put_plain(text, text_of(one, "scope"));
 		semel_buffer_string(text, ": ");
 		put_plain(text, text_of(one, "waitsFor"));
@@ -168,7 +168,7 @@ static void put_subscriptions(struct semel_buffer *text, const json_t *before,
 	if (json_array_size(subscriptions) == 0)
 		return;
 	semel_buffer_printf(text, "\n%-*s %9s %9s %9s %9s %9s %9s %9s\n", SCOPE_WIDTH,
-			    "subscription", "lag", "lag/s", "delayed", "retrying", "parked",
+			    "subscription", "lag", "lag/s", "delayed", "waiting", "parked",
 			    "blocked", "dead");
 	for (size_t i = 0; i < json_array_size(subscriptions); i++) {
 		const json_t *one = json_array_get(subscriptions, i);
@@ -196,7 +196,7 @@ static void put_reasons(struct semel_buffer *text, const json_t *dashboard)
 	const json_t *reasons = json_object_get(dashboard, "reasons");
 
 	semel_buffer_string(text, "\n");
-	if (!put_stalled(text, dashboard) && json_array_size(reasons) == 0)
+	if (!put_not_consuming(text, dashboard) && json_array_size(reasons) == 0)
 		semel_buffer_string(text, "ready\n");
 	for (size_t i = 0; i < json_array_size(reasons); i++) {
 		semel_buffer_string(text, "not ready: ");

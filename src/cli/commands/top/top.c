@@ -100,20 +100,20 @@ static void show_lines(const char *lines, struct size size)
 	fflush(stdout);
 }
 
-/* Was q pressed? Does not wait. */
-static bool is_left(void)
+/* Does not wait. */
+static bool is_quit_pressed(void)
 {
 	char pressed[64];
-	bool left = false;
+	bool quit = false;
 
 	while (keys) {
 		ssize_t count = read(STDIN_FILENO, pressed, sizeof pressed);
 		if (count <= 0)
 			break;
-		left = left || memchr(pressed, 'q', (size_t)count) ||
+		quit = quit || memchr(pressed, 'q', (size_t)count) ||
 		       memchr(pressed, 'Q', (size_t)count);
 	}
-	return left;
+	return quit;
 }
 
 /* ---- the command ----------------------------------------------------------------------------- */
@@ -144,7 +144,7 @@ static bool wait_interval(struct semel_wake *wake, int64_t interval_ms, const ch
 	for (;;) {
 		uint64_t sizes = 0;
 		int64_t left_ms = until_ms - semel_steady_ms(env);
-		if (semel_wake_is_notified(wake) || is_left())
+		if (semel_wake_is_notified(wake) || is_quit_pressed())
 			return false;
 		if (left_ms <= 0)
 			return true;
@@ -219,7 +219,8 @@ static semel_status show_once(struct semel_invocation *invocation,
 		fputs(lines.data, stdout);
 	semel_buffer_free(&dashboard);
 	semel_buffer_free(&lines);
-	return drawn ? SEMEL_OK : semel_error_set(&invocation->error, SEMEL_INTERNAL, "no memory");
+	return drawn ? SEMEL_OK
+		     : semel_error_set(&invocation->error, SEMEL_INTERNAL, "out of memory");
 }
 
 /* When the numbers are shown once, an unreachable store is an error; on a terminal it may become

@@ -116,7 +116,7 @@ static semel_status open_workload(struct semel_bench *bench, const char *const f
 	workload->broker = semel_sandbox_path(bench->sandbox, "local:", files[1]);
 	if (!workload->store_file || !workload->broker_file || !workload->store ||
 	    !workload->broker)
-		return semel_error_set(bench->error, SEMEL_INTERNAL, "no memory");
+		return semel_error_set(bench->error, SEMEL_INTERNAL, "out of memory");
 	return semel_bench_open_database(bench, files[0], &workload->database);
 }
 

@@ -52,7 +52,7 @@ semel_status semel_bench_open_database(struct semel_bench *bench, const char *na
 	*database_out = (struct semel_bench_database){ 0 };
 	const char *url = semel_sandbox_path(bench->sandbox, "sqlite:", name);
 	if (!url)
-		return semel_error_set(bench->error, SEMEL_INTERNAL, "no memory");
+		return semel_error_set(bench->error, SEMEL_INTERNAL, "out of memory");
 	return bench->baseline->open(url, &database_out->connection, bench->error);
 }
 

@@ -115,7 +115,7 @@ void semel_demo_expect(struct semel_demo *demo, bool holds, const char *format, 
 	demo->failed = true;
 	va_list list;
 	va_start(list, format);
-	print_styled(demo, SEMEL_DEMO_BAD, "   DOES NOT ADD UP: ", format, list);
+	print_styled(demo, SEMEL_DEMO_BAD, "   FAILED: ", format, list);
 	va_end(list);
 }
 
@@ -213,7 +213,7 @@ void semel_demo_open_shop(struct semel_demo *demo)
 	if (!demo->broker)
 		demo->broker_file = semel_sandbox_path(&demo->sandbox, "local:", "semel-broker.db");
 	if (!store || (!demo->broker && !demo->broker_file))
-		demo->status = semel_error_set(demo->error, SEMEL_INTERNAL, "no memory");
+		demo->status = semel_error_set(demo->error, SEMEL_INTERNAL, "out of memory");
 	else
 		demo->status = semel_shop_open(&demo->shop, store, demo->error);
 	subscribe(demo);
@@ -335,7 +335,7 @@ struct semel_demo_sent semel_demo_count_sent(struct semel_demo *demo)
 	if (count)
 		count->arena = semel_arena_new(ARENA_BLOCK);
 	if (!count || !count->arena) {
-		demo->status = semel_error_set(demo->error, SEMEL_INTERNAL, "no memory");
+		demo->status = semel_error_set(demo->error, SEMEL_INTERNAL, "out of memory");
 		free(count);
 		return sent;
 	}

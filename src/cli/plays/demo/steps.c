@@ -26,7 +26,7 @@ static void show_orders(struct semel_demo *demo, const char *done, const char *r
 		return;
 	semel_demo_fact(done, "%" PRId64 " orders, %" PRId64 " events%s", orders, events, remark);
 	semel_demo_expect(demo, orders == SEMEL_DEMO_ORDERS && events == 2 * orders,
-			  "there should be %d orders with 2 events each", SEMEL_DEMO_ORDERS);
+			  "expected %d orders with 2 events each", SEMEL_DEMO_ORDERS);
 }
 
 /* Runs `semel publish`, which is killed when everything is written and nothing is committed. */
@@ -63,10 +63,11 @@ static void show_marks(struct semel_demo *demo, const char *done, bool finished)
 	int64_t published = semel_demo_query(demo, PUBLISHED);
 	if (demo->status != SEMEL_OK)
 		return;
-	semel_demo_fact(done, "%" PRId64 " of %" PRId64 " events marked as sent", published,
+	semel_demo_fact(done, "%" PRId64 " of %" PRId64 " events marked as published", published,
 			events);
 	semel_demo_expect(demo, (published == events) == finished,
-			  finished ? "all should be marked" : "some should not be marked yet");
+			  finished ? "expected all events to be marked"
+				   : "expected some events not to be marked yet");
 }
 
 static void show_log(struct semel_demo *demo, const char *done, bool finished)
@@ -77,16 +78,16 @@ static void show_log(struct semel_demo *demo, const char *done, bool finished)
 	if (demo->status != SEMEL_OK)
 		return;
 	if (!finished) {
-		semel_demo_fact(done, "broker has %" PRId64 ", marked as sent: %" PRId64,
+		semel_demo_fact(done, "%" PRId64 " messages at the broker, %" PRId64 " marked",
 				sent.events, published);
 		semel_demo_expect(demo, published < sent.events,
-				  "some should be confirmed, not marked");
+				  "expected some events to be confirmed and not marked");
 		return;
 	}
-	semel_demo_fact(done, "broker has %" PRId64 ": all %" PRId64 " events, %" PRId64 " twice",
+	semel_demo_fact(done, "%" PRId64 " messages: all %" PRId64 " events, %" PRId64 " twice",
 			sent.events, sent.distinct, sent.events - sent.distinct);
 	semel_demo_expect(demo, published == events && sent.distinct == events,
-			  "all %" PRId64 " events should be sent and marked", events);
+			  "expected all %" PRId64 " events to be published and marked", events);
 }
 
 static void show_relay(struct semel_demo *demo, const char *done, bool finished)
@@ -131,7 +132,7 @@ static void kill_subscription(struct semel_demo *demo, int number)
 			 SUBSCRIPTION_ROW "  %11" PRId64 "  %5" PRId64 "  %7" PRId64 "%s",
 			 subscription->scope, crash->killed, before, after.done, after.duplicate,
 			 after.dead > 0 ? "  see 5" : "");
-	semel_demo_expect(demo, before > 0 && after.done > 0, "%s should be killed in the middle",
+	semel_demo_expect(demo, before > 0 && after.done > 0, "expected %s to be killed midway",
 			  subscription->scope);
 }
 
@@ -157,7 +158,7 @@ static void show_duplicates(struct semel_demo *demo,
 	semel_demo_fact(subscription->scope, "%" PRId64 " new, %" PRId64 " skipped as duplicates",
 			counts.done, counts.duplicate);
 	semel_demo_expect(demo, counts.done == 0 && counts.duplicate == replayed,
-			  "%s should skip all %" PRId64, subscription->scope, replayed);
+			  "expected %s to skip all %" PRId64, subscription->scope, replayed);
 }
 
 static void events_are_replayed(struct semel_demo *demo)
@@ -195,7 +196,7 @@ static void show_dead_letter(struct semel_demo *demo, json_t *entry)
 	semel_demo_fact("the other orders", "%" PRId64 " reserved and shipped: none waited",
 			shipped);
 	semel_demo_expect(demo, shipped == SEMEL_DEMO_ORDERS - 1,
-			  "all orders but one should be shipped");
+			  "expected all orders but one to be shipped");
 }
 
 static void replay_dead_letter(struct semel_demo *demo, const char *entry_id)
@@ -213,7 +214,7 @@ static void replay_dead_letter(struct semel_demo *demo, const char *entry_id)
 	semel_demo_fact("samovars in stock, letter replayed",
 			"%" PRId64 " done: reserved, then shipped, in order", counts.done);
 	semel_demo_expect(demo, counts.done == 2 && shipped == 1,
-			  "the poisoned order should be reserved and shipped now");
+			  "expected the poisoned order to be reserved and shipped");
 }
 
 static void order_is_poisoned(struct semel_demo *demo)
@@ -225,7 +226,7 @@ static void order_is_poisoned(struct semel_demo *demo)
 		return;
 	json_t *entries = json_loadb(semel_text_chars(output), output.length, 0, NULL);
 	json_t *entry = json_array_get(entries, 0);
-	semel_demo_expect(demo, json_array_size(entries) == 1, "there should be one dead letter");
+	semel_demo_expect(demo, json_array_size(entries) == 1, "expected one dead letter");
 	show_dead_letter(demo, entry);
 	replay_dead_letter(demo, text_of(entry, "dlqEntryId"));
 	json_decref(entries);
@@ -234,11 +235,11 @@ static void order_is_poisoned(struct semel_demo *demo)
 /* ---- 6: summary ------------------------------------------------------------------------------ */
 
 /* A table of the shop: how many rows it has, and how many of them are right. */
-struct ledger {
+struct table_check {
 	const char *name, *count, *right, *meaning;
 };
 
-static const struct ledger ledgers[] = {
+static const struct table_check table_checks[] = {
 	{ "orders", ORDERS, ORDERS, NULL },
 	{ "invoices", "SELECT count(*) FROM invoice",
 	  "SELECT count(*) FROM (SELECT order_id FROM invoice GROUP BY order_id"
@@ -254,19 +255,19 @@ static const struct ledger ledgers[] = {
 	  "orders with the trail \"placed, paid\"" },
 };
 
-static void show_ledger(struct semel_demo *demo, const struct ledger *ledger, int64_t orders)
+static void show_table(struct semel_demo *demo, const struct table_check *table, int64_t orders)
 {
-	int64_t rows = semel_demo_query(demo, ledger->count);
-	int64_t right = semel_demo_query(demo, ledger->right);
+	int64_t rows = semel_demo_query(demo, table->count);
+	int64_t right = semel_demo_query(demo, table->right);
 	char meaning[96] = "";
 	if (demo->status != SEMEL_OK)
 		return;
-	if (ledger->meaning)
-		snprintf(meaning, sizeof meaning, "   %" PRId64 " %s", right, ledger->meaning);
+	if (table->meaning)
+		snprintf(meaning, sizeof meaning, "   %" PRId64 " %s", right, table->meaning);
 	semel_demo_print(demo, SEMEL_DEMO_PLAIN, "%s %-12s %3" PRId64 "%s",
-			 ledger->meaning ? "=" : " ", ledger->name, rows, meaning);
-	semel_demo_expect(demo, rows == orders && right == orders, "%s should be %" PRId64,
-			  ledger->name, orders);
+			 table->meaning ? "=" : " ", table->name, rows, meaning);
+	semel_demo_expect(demo, rows == orders && right == orders, "expected %" PRId64 " %s",
+			  orders, table->name);
 }
 
 static void show_sent(struct semel_demo *demo)
@@ -329,13 +330,13 @@ static void verify(struct semel_demo *demo)
 	json_decref(report);
 }
 
-static void all_adds_up(struct semel_demo *demo)
+static void check_totals(struct semel_demo *demo)
 {
 	semel_demo_step(demo, 6, "Summary");
 	show_deliveries(demo);
 	int64_t orders = semel_demo_query(demo, ORDERS);
-	for (size_t i = 0; i < sizeof ledgers / sizeof *ledgers; i++)
-		show_ledger(demo, &ledgers[i], orders);
+	for (size_t i = 0; i < sizeof table_checks / sizeof *table_checks; i++)
+		show_table(demo, &table_checks[i], orders);
 	verify(demo);
 }
 
@@ -343,7 +344,7 @@ semel_status semel_demo_run_steps(struct semel_demo *demo)
 {
 	static void (*const steps[])(struct semel_demo * demo) = {
 		orders_are_placed,   relay_is_killed,   subscriptions_are_killed,
-		events_are_replayed, order_is_poisoned, all_adds_up,
+		events_are_replayed, order_is_poisoned, check_totals,
 	};
 	semel_demo_print_overview(demo);
 	semel_demo_open_shop(demo);
@@ -356,7 +357,8 @@ semel_status semel_demo_run_steps(struct semel_demo *demo)
 		return demo->status;
 	printf("\n");
 	if (demo->failed) {
-		semel_demo_print(demo, SEMEL_DEMO_BAD, "Something does not add up: see above.");
+		semel_demo_print(demo, SEMEL_DEMO_BAD,
+				 "At least one check failed (marked FAILED above).");
 		return SEMEL_PROBLEM_FOUND;
 	}
 	semel_demo_print(

@@ -184,7 +184,7 @@ void semel_drill_count(struct semel_drill *drill, const char *what, const char *
 /* For each subscription: queries how many rows it has written, and how many of them are right. */
 static const struct {
 	const char *what, *count, *right;
-} ledgers[SEMEL_SHOP_SUBSCRIPTIONS] = {
+} table_checks[SEMEL_SHOP_SUBSCRIPTIONS] = {
 	[SEMEL_SHOP_BILLING] = { "orders with one invoice",
 				 "SELECT count(*) FROM invoice WHERE order_id LIKE :id",
 				 "SELECT count(*) FROM (SELECT order_id FROM invoice WHERE "
@@ -205,8 +205,10 @@ static const struct {
 
 void semel_drill_check(struct semel_drill *drill, int subscription, int orders)
 {
-	semel_drill_count(drill, ledgers[subscription].what, ledgers[subscription].right, orders);
-	semel_drill_count(drill, "rows of processed orders", ledgers[subscription].count, orders);
+	semel_drill_count(drill, table_checks[subscription].what, table_checks[subscription].right,
+			  orders);
+	semel_drill_count(drill, "rows of processed orders", table_checks[subscription].count,
+			  orders);
 }
 
 void semel_drill_check_all(struct semel_drill *drill, int orders)

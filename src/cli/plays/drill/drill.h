@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `semel drill`: the failure matrix and the what-ifs of the Order story, run with this program on
- * the user's own store and broker (target.h has the names).
+/* `semel drill`: the failure matrix and the failure scenarios of the sample shop, run with this
+ * program on the user's own store and broker (target.h has the names).
  *
  * A row places orders of its own, provokes a failure, recovers, and checks the databases. A check
  * that does not hold fails the row, not the drill: the next row still runs.
@@ -28,7 +28,7 @@ struct semel_drill {
 };
 
 struct semel_drill_row {
-	const char *kind;    /* "crash", "what-if", "books" */
+	const char *kind;    /* "crash", "what-if", "verify" */
 	const char *name;    /* the value of --row */
 	const char *title;   /* in the report */
 	const char *outcome; /* what must hold in the end */

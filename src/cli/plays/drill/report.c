@@ -55,8 +55,8 @@ void semel_drill_leftover(const char *name, bool removed, void *user)
 	const struct semel_drill *drill = user;
 	fprintf(drill->json ? stderr : stdout,
 		removed ? "%s was left by an earlier drill: removed\n"
-			: "%s was left by a drill with another broker: not removed (run semel "
-			  "drill --clean with that --broker)\n",
+			: "%s was left by a drill with another broker: not removed (run: semel "
+			  "drill --clean, with that --broker)\n",
 		name);
 }
 

@@ -122,8 +122,8 @@ static semel_status check_broker(const struct semel_url *broker, semel_error *er
 	if (is(broker, "local") || is(broker, "amqp") || is(broker, "amqps") || is(broker, "kafka"))
 		return SEMEL_OK;
 	return semel_error_set(error, SEMEL_CONFIG,
-			       "no drill for a broker of the kind %s: (it delivers nothing back; "
-			       "try local:PATH, amqp://… or kafka://…)",
+			       "drill does not support broker %s: (it cannot be consumed from; "
+			       "use local:PATH, amqp://… or kafka://…)",
 			       broker->scheme);
 }
 
@@ -165,7 +165,7 @@ semel_status semel_drill_target_choose(struct semel_drill_target *target, struct
 		goto free_urls;
 	names_of(choose_id(target, &broker), &target->names);
 	if (!choose_store(target, &store, arena) || !choose_broker(target, &broker, arena))
-		status = semel_error_set(error, SEMEL_INTERNAL, "no memory");
+		status = semel_error_set(error, SEMEL_INTERNAL, "out of memory");
 free_urls:
 	semel_url_free(&store);
 	semel_url_free(&broker);

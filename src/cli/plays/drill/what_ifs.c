@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The what-ifs of the Order story: a shop, and Billing, Fulfillment and Audit, which process its
- * events. Each asks what the customer would ask: is there one invoice, one parcel, one trail? */
+/* The failure scenarios of the sample shop: a shop, and Billing, Fulfillment and Audit, which
+ * process its events. Each asks what the customer would ask: is there one invoice, one parcel, one
+ * trail? */
 #include "base/error.h"
 #include "cli/plays/drill/drill.h"
 
@@ -88,7 +89,7 @@ static void billing_dies(struct semel_drill *drill, const struct semel_drill_row
 	semel_drill_check_all(drill, ORDERS);
 }
 
-static void comes_twice(struct semel_drill *drill, const struct semel_drill_row *row)
+static void event_is_delivered_twice(struct semel_drill *drill, const struct semel_drill_row *row)
 {
 	char aggregate[32];
 	(void)row;
@@ -130,7 +131,7 @@ static void order_is_poisoned(struct semel_drill *drill, const struct semel_dril
 }
 
 /* Delivers what the rows have left; then nothing may be missing. */
-static void books_are_right(struct semel_drill *drill, const struct semel_drill_row *row)
+static void verify_passes(struct semel_drill *drill, const struct semel_drill_row *row)
 {
 	static const char *const words[] = { "verify", NULL };
 	(void)row;
@@ -151,7 +152,7 @@ static const struct semel_drill_row rows[] = {
 	WHAT_IF("shop-dies-after-commit", "the shop dies after its commit?",
 		"the order is still billed, reserved and audited", shop_dies_after_commit,
 		"publish.after-commit:kill@1"),
-	WHAT_IF("broker-is-away", "the broker is unreachable?",
+	WHAT_IF("broker-unreachable", "the broker is unreachable?",
 		"events wait, no attempt is counted; then each is processed once",
 		broker_is_unreachable, NULL),
 	WHAT_IF("relay-dies-after-confirm", "the relay dies between confirm and mark?",
@@ -159,16 +160,16 @@ static const struct semel_drill_row rows[] = {
 		"relay.after-confirm:kill@2"),
 	WHAT_IF("billing-dies-before-ack", "Billing dies between commit and ack?",
 		"one invoice for each order", billing_dies, "consume.after-commit:kill@1"),
-	WHAT_IF("event-comes-twice", "an event is delivered twice?", "every subscription skips it",
-		comes_twice, NULL),
+	WHAT_IF("event-delivered-twice", "an event is delivered twice?",
+		"every subscription skips it", event_is_delivered_twice, NULL),
 	WHAT_IF("order-is-poisoned", "Fulfillment rejects an order?",
 		"the others do not wait; corrected and replayed, it is shipped in order",
 		order_is_poisoned, NULL),
-	{ .kind = "books",
-	  .name = "books",
-	  .title = "the books (semel verify)",
+	{ .kind = "verify",
+	  .name = "verify",
+	  .title = "semel verify",
 	  .outcome = "every committed event was published and processed",
-	  .run = books_are_right },
+	  .run = verify_passes },
 };
 
 const struct semel_drill_row *semel_drill_what_if(size_t at)

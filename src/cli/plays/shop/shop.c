@@ -101,9 +101,11 @@ semel_status semel_shop_open(struct semel_shop *shop, const char *store, semel_e
 		return status;
 	const struct dialect *dialect = dialect_of(shop->store);
 	if (!dialect)
-		return semel_error_set(error, SEMEL_CONFIG,
-				       "the shop has no SQL for a store of the kind %s:",
-				       shop->store->driver->scheme);
+		return semel_error_set(
+			error, SEMEL_CONFIG,
+			"demo and drill do not support store %s: (use sqlite:PATH or "
+			"postgres://…)",
+			shop->store->driver->scheme);
 	if (dialect->functions[0])
 		status = execute(shop->store, dialect->functions, error);
 	if (status != SEMEL_OK)
@@ -192,7 +194,7 @@ semel_status semel_shop_query(struct semel_shop *shop, const char *sql, const ch
 	struct semel_text number = { NULL, 0 };
 	*number_out = 0;
 	if (!arena)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
+		return semel_error_set(error, SEMEL_INTERNAL, "out of memory");
 	semel_status status = shop->store->driver->inbox->evaluate(shop->store, sql, &parameters,
 								   arena, &number, error);
 	long long value_read = 0;

@@ -97,7 +97,7 @@ static void a_file_of_a_newer_semel_is_refused(void **state)
 	(void)state;
 	semel_broker_close(steps_open(url));
 	run_sql("PRAGMA user_version = 99");
-	assert_int_equal(open_expecting(url, "newer semel"), SEMEL_SCHEMA_NEWER);
+	assert_int_equal(open_expecting(url, "upgrade Semel"), SEMEL_SCHEMA_NEWER);
 }
 
 static void open_in_child(const char *broker_url, int argument, int ready_fd)

@@ -234,12 +234,13 @@ static void a_full_disk_leaves_nothing_half_written(void **state)
 static void positions_keep_topic_partition_and_offset_apart(void **state)
 {
 	(void)state;
-	int64_t highest = semel_local_key(SEMEL_LOCAL_TOPIC_MAX, SEMEL_LOCAL_PARTITIONS_MAX - 1,
-					  SEMEL_LOCAL_OFFSET_MAX);
+	int64_t highest = semel_local_entry_key(
+		SEMEL_LOCAL_TOPIC_MAX, SEMEL_LOCAL_PARTITIONS_MAX - 1, SEMEL_LOCAL_OFFSET_MAX);
 	assert_int_equal(highest, INT64_MAX);
-	assert_true(semel_local_key(1, 0, SEMEL_LOCAL_OFFSET_MAX) < semel_local_key(1, 1, 0));
-	assert_true(semel_local_key(1, SEMEL_LOCAL_PARTITIONS_MAX - 1, SEMEL_LOCAL_OFFSET_MAX) <
-		    semel_local_key(2, 0, 0));
+	assert_true(semel_local_entry_key(1, 0, SEMEL_LOCAL_OFFSET_MAX) <
+		    semel_local_entry_key(1, 1, 0));
+	assert_true(semel_local_entry_key(1, SEMEL_LOCAL_PARTITIONS_MAX - 1,
+					  SEMEL_LOCAL_OFFSET_MAX) < semel_local_entry_key(2, 0, 0));
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, drop_folder)

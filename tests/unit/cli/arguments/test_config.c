@@ -154,7 +154,7 @@ static void a_subscription_has_one_handler_and_a_scope_of_its_own(void **state)
 {
 	(void)state;
 	assert_refused("subscriptions:\n- { scope: a, topics: t, exec: x, sql: y }\n", 2,
-		       "exclude each other");
+		       "are mutually exclusive");
 	assert_refused("subscriptions:\n"
 		       "- { scope: a, topics: t, exec: x }\n"
 		       "- { scope: a, topics: u, exec: x }\n",
@@ -171,7 +171,7 @@ static void a_key_given_twice_is_refused(void **state)
 static void what_is_no_yaml_is_refused_with_its_line(void **state)
 {
 	(void)state;
-	assert_refused("store: sqlite:a\nrelay: [\n", 3, "not YAML");
+	assert_refused("store: sqlite:a\nrelay: [\n", 3, "invalid YAML");
 	assert_refused("store: sqlite:a\n---\nbroker: local:b\n", 3, "second document");
 }
 

@@ -207,7 +207,7 @@ static void options_that_exclude_each_other_are_refused_together(void **state)
 	(void)state;
 	assert_int_equal(PARSE("paint", "--owner", "me", "--brush", "b", "--spray"), SEMEL_OK);
 	assert_int_equal(semel_args_check(args, &error), SEMEL_USAGE);
-	assert_says("exclude each other");
+	assert_says("are mutually exclusive");
 }
 
 static void an_argument_too_many_is_refused(void **state)

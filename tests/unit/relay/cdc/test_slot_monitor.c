@@ -97,11 +97,11 @@ static void a_missing_slot_is_made_only_when_polling_has_caught_up(void **state)
 	assert_int_equal(decide(missing, true), SEMEL_SLOT_CREATE);
 }
 
-static void an_obstacle_means_polling(void **state)
+static void a_problem_means_polling(void **state)
 {
 	(void)state;
 	struct semel_slot_state hindered = sound;
-	snprintf(hindered.obstacle, sizeof(hindered.obstacle), "wal_level is replica");
+	snprintf(hindered.problem, sizeof(hindered.problem), "wal_level is replica");
 	assert_int_equal(decide(hindered, true), SEMEL_SLOT_POLL);
 	hindered.retained = 1001;
 	assert_int_equal(decide(hindered, true), SEMEL_SLOT_DROP);
@@ -117,7 +117,7 @@ static void a_slot_whose_publication_was_changed_is_dropped(void **state)
 	struct semel_slot_state changed = sound, unknown = sound;
 	snprintf(changed.publication, sizeof(changed.publication), "1/2/4");
 	assert_int_equal(decide(changed, true), SEMEL_SLOT_DROP);
-	snprintf(changed.obstacle, sizeof(changed.obstacle), "it has a row filter");
+	snprintf(changed.problem, sizeof(changed.problem), "it has a row filter");
 	assert_int_equal(decide(changed, true), SEMEL_SLOT_DROP);
 	unknown.recorded_publication[0] = '\0';
 	assert_int_equal(decide(unknown, true), SEMEL_SLOT_RESYNC);
@@ -133,7 +133,7 @@ int main(void)
 		cmocka_unit_test(a_slot_over_its_budget_is_dropped_whatever_else),
 		cmocka_unit_test(a_lost_slot_and_one_of_another_history_are_dropped),
 		cmocka_unit_test(a_missing_slot_is_made_only_when_polling_has_caught_up),
-		cmocka_unit_test(an_obstacle_means_polling),
+		cmocka_unit_test(a_problem_means_polling),
 		cmocka_unit_test(a_slot_whose_publication_was_changed_is_dropped),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
