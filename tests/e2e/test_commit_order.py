@@ -95,14 +95,14 @@ def test_polling_keeps_the_order_of_commits_where_the_server_keeps_their_times(t
     crossed(timed)
     timed.ok("relay", "--drain")
     assert arrived(timed) == [2, 1, 3]
-    assert "by commit" in order_of(timed)["text"]
+    assert "in commit order" in order_of(timed)["text"]
 
 
 def test_polling_keeps_the_order_of_numbers_where_it_does_not(plain):
     crossed(plain)
     plain.ok("relay", "--drain", "--source", "poll")
     assert arrived(plain) == [1, 2, 3]
-    assert "by number" in order_of(plain)["text"]
+    assert "in sequence order" in order_of(plain)["text"]
 
 
 def test_what_was_read_earlier_is_published_earlier_whatever_its_number(plain):

@@ -85,7 +85,8 @@ static const char *advice_for(semel_status status, const char *state, const char
 		return " (if the connection goes through a pooler, use session pooling, or connect "
 		       "to PostgreSQL directly)";
 	if (strcmp(state, "3F000") == 0)
-		return " (no schema in search_path exists: create it, or set another search_path)";
+		return " (no schema in search_path exists: CREATE SCHEMA, or set another "
+		       "search_path)";
 	if (is_without_partition(state, message))
 		return " (CREATE TABLE semel_inbox_other PARTITION OF semel_inbox DEFAULT)";
 	if (is_forbidden_by_publication(message))
