@@ -103,7 +103,8 @@ static semel_status set_leases(struct semel_admin_request *request, semel_error 
 	for (int32_t i = 0; i < count; i++) {
 		char lane[16];
 		bool held = leases[i].owner[0] &&
-			    leases[i].expires_at_ms > semel_now_ms(request->context->env);
+			    !semel_owner_is_gone(leases[i].owner, leases[i].expires_at_ms,
+						 semel_now_ms(request->context->env));
 		snprintf(lane, sizeof lane, "%d", (int)leases[i].lane);
 		set(SEMEL_METRIC_LEASE_HELD, lane, NULL, held);
 		unheld += !held;

@@ -139,3 +139,8 @@ bool semel_owner_is_dead(const char *owner)
 	/* If only the main thread has ended, it is a zombie too while the other threads run. */
 	return (process.state == 'Z' || process.state == 'X') && process.threads <= 1;
 }
+
+bool semel_owner_is_gone(const char *owner, int64_t expires_at_ms, int64_t now_ms)
+{
+	return expires_at_ms <= now_ms || semel_owner_is_dead(owner);
+}

@@ -8,6 +8,7 @@
 #include "base/env.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #define SEMEL_OWNER_SIZE 96
 
@@ -16,5 +17,7 @@
 void semel_owner_make(const struct semel_env *env, char owner_out[SEMEL_OWNER_SIZE]);
 /* True only if it is certain that the owner is dead; false for malformed names. */
 bool semel_owner_is_dead(const char *owner);
+/* May another owner take over: is this one certainly dead, or its lease over? */
+bool semel_owner_is_gone(const char *owner, int64_t expires_at_ms, int64_t now_ms);
 
 #endif

@@ -309,10 +309,11 @@ static semel_status take_over(struct semel_consumer *consumer, struct semel_item
 static bool is_abandoned(const struct semel_consumer *consumer, const struct semel_item *item,
 			 const struct semel_claim_result *found)
 {
+	/* Our own call may run beyond the lease, while no store can be reached to renew it. */
 	if (strcmp(found->owner, consumer->owner) == 0)
 		return !semel_dispatch_has_call(consumer, item->claim.event_id);
-	return semel_owner_is_dead(found->owner) ||
-	       found->lease_until_ms <= semel_now_ms(consumer->env);
+	return semel_owner_is_gone(found->owner, found->lease_until_ms,
+				   semel_now_ms(consumer->env));
 }
 
 static semel_status apply_claimed(struct semel_consumer *consumer, struct semel_item *item,

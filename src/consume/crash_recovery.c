@@ -23,10 +23,10 @@ static void add_if_dead(const struct semel_presence *presence, void *user)
 {
 	struct search *search = user;
 	const char *owner = semel_text_string(presence->owner);
-	bool is_dead = semel_owner_is_dead(owner) ||
-		       presence->expires_at_ms <= semel_now_ms(search->consumer->env);
+	bool is_gone = semel_owner_is_gone(owner, presence->expires_at_ms,
+					   semel_now_ms(search->consumer->env));
 
-	if (search->count == DEAD_MAX || !is_dead || presence->owner.length >= SEMEL_OWNER_SIZE ||
+	if (search->count == DEAD_MAX || !is_gone || presence->owner.length >= SEMEL_OWNER_SIZE ||
 	    strcmp(owner, search->consumer->owner) == 0)
 		return;
 	memcpy(search->dead[search->count++], owner, presence->owner.length + 1);

@@ -143,9 +143,10 @@ static void forget_settled(struct reader *reader)
 
 static bool is_free(const struct semel_positions *positions, const struct semel_position *position)
 {
-	return position->owner[0] == '\0' || semel_owner_is_dead(position->owner) ||
+	return position->owner[0] == '\0' ||
 	       strcmp(position->owner, positions->consumer->owner) == 0 ||
-	       position->expires_at_ms <= semel_now_ms(positions->consumer->env);
+	       semel_owner_is_gone(position->owner, position->expires_at_ms,
+				   semel_now_ms(positions->consumer->env));
 }
 
 static void resume_from(struct reader *reader, int64_t next)

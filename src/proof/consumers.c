@@ -18,7 +18,7 @@ static void add_consumer(const struct semel_presence *presence, void *user)
 	char owner[SEMEL_OWNER_SIZE];
 
 	snprintf(owner, sizeof owner, "%s", semel_text_shown_or(presence->owner, ""));
-	if (presence->expires_at_ms <= count->now_ms || semel_owner_is_dead(owner))
+	if (semel_owner_is_gone(owner, presence->expires_at_ms, count->now_ms))
 		return;
 	all->alive++;
 	all->in_flight += presence->in_flight;

@@ -13,7 +13,7 @@ static bool is_abandoned(const struct semel_wait *wait, int64_t now_ms)
 	char owner[SEMEL_OWNER_SIZE];
 
 	snprintf(owner, sizeof owner, "%s", semel_text_shown_or(wait->owner, ""));
-	return wait->due_ms <= now_ms || semel_owner_is_dead(owner);
+	return semel_owner_is_gone(owner, wait->due_ms, now_ms); /* due: the end of its lease */
 }
 
 /* The fix for a row that waits behind a hold, or without one. */

@@ -18,11 +18,11 @@ struct plan {
 };
 
 enum semel_lease_state semel_lease_state(const struct semel_lease *lease, const char *me,
-					 int64_t now_ms, bool owner_is_dead)
+					 bool owner_is_gone)
 {
 	if (strcmp(lease->owner, me) == 0)
 		return SEMEL_LEASE_MINE;
-	if (lease->owner[0] == '\0' || owner_is_dead || lease->expires_at_ms <= now_ms)
+	if (lease->owner[0] == '\0' || owner_is_gone)
 		return SEMEL_LEASE_FREE;
 	return SEMEL_LEASE_TAKEN;
 }
@@ -131,9 +131,10 @@ static void release_lane(struct semel_lanes *lanes, semel_store *store, struct s
 static enum semel_balance_holder holder_of(const struct semel_lanes *lanes,
 					   const struct semel_lease *lease)
 {
-	bool dead = semel_owner_is_dead(lease->owner);
+	bool gone =
+		semel_owner_is_gone(lease->owner, lease->expires_at_ms, semel_now_ms(lanes->env));
 
-	switch (semel_lease_state(lease, lanes->owner, semel_now_ms(lanes->env), dead)) {
+	switch (semel_lease_state(lease, lanes->owner, gone)) {
 	case SEMEL_LEASE_MINE:
 		return SEMEL_BALANCE_MINE;
 	case SEMEL_LEASE_FREE:

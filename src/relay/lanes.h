@@ -23,7 +23,7 @@ enum semel_lease_state { SEMEL_LEASE_MINE, SEMEL_LEASE_FREE, SEMEL_LEASE_TAKEN }
 
 /* Pure: may this lease be taken? */
 enum semel_lease_state semel_lease_state(const struct semel_lease *lease, const char *me,
-					 int64_t now_ms, bool owner_is_dead);
+					 bool owner_is_gone);
 
 struct semel_lane {
 	struct semel_lease lease;

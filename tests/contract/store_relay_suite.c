@@ -66,6 +66,32 @@ static void a_lane_has_one_owner_and_every_new_one_a_higher_epoch(void **state)
 	semel_store_close(store);
 }
 
+static void a_lane_whose_owner_is_gone_is_held_by_no_relay(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct semel_lease lease = store_leases(store).all[0];
+	struct semel_lanes_state lanes = { 0 };
+	char owner[SEMEL_OWNER_SIZE];
+	semel_owner_make(semel_env_system(), owner);
+	assert_ok(
+		store->driver->outbox->lease_acquire(store, &lease, owner, STORE_NOW + 5000, NULL));
+	assert_ok(semel_store_lanes(store, STORE_NOW, &lanes, NULL));
+	int32_t others = lanes.count - 1;
+	assert_int_equal(lanes.unheld, others);
+	assert_ok(semel_store_lanes(store, STORE_NOW + 5000, &lanes, NULL));
+	assert_int_equal(lanes.unheld, others + 1);
+
+	store->driver->outbox->lease_release(store, &lease);
+	lease = store_leases(store).all[0];
+	strcpy(strchr(strchr(owner, ':') + 1, ':') + 1, "1:abc"); /* of an earlier process */
+	assert_ok(
+		store->driver->outbox->lease_acquire(store, &lease, owner, STORE_NOW + 5000, NULL));
+	assert_ok(semel_store_lanes(store, STORE_NOW, &lanes, NULL));
+	assert_int_equal(lanes.unheld, others + 1);
+	semel_store_close(store);
+}
+
 static void a_relay_that_joins_has_its_rank_in_the_group(void **state)
 {
 	(void)state;
@@ -480,6 +506,7 @@ static void events_behind_a_blocking_failure_are_counted_apart(void **state)
 
 static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_lane_has_one_owner_and_every_new_one_a_higher_epoch),
+	cmocka_unit_test(a_lane_whose_owner_is_gone_is_held_by_no_relay),
 	cmocka_unit_test(a_relay_that_joins_has_its_rank_in_the_group),
 	cmocka_unit_test(a_commit_wakes_a_sleeping_relay),
 	cmocka_unit_test(only_its_owner_releases_a_lane),

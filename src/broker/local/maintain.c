@@ -39,8 +39,8 @@ static bool is_ours(const struct semel_local *local, const char *owner)
 
 static bool is_alive(const struct semel_local *local, const char *owner, int64_t expires_at_ms)
 {
-	return owner != NULL && expires_at_ms > semel_now_ms(local->env) &&
-	       !semel_owner_is_dead(owner);
+	return owner != NULL &&
+	       !semel_owner_is_gone(owner, expires_at_ms, semel_now_ms(local->env));
 }
 
 /* Neighbouring assignments mostly have the same owner, and asking the system is not free. */

@@ -95,6 +95,17 @@ static void a_number_used_again_is_another_process(void **state)
 	char *start = strchr(pid, ':') + 1;
 	snprintf(older, sizeof(older), "%.*s1:abc", (int)(start - owner), owner);
 	assert_true(semel_owner_is_dead(older));
+	assert_true(semel_owner_is_gone(older, 5000, 4999));
+}
+
+static void an_owner_that_may_be_alive_is_gone_when_its_lease_is_over(void **state)
+{
+	(void)state;
+	char owner[SEMEL_OWNER_SIZE];
+	make(owner);
+	assert_false(semel_owner_is_gone(owner, 5000, 4999));
+	assert_true(semel_owner_is_gone(owner, 5000, 5000));
+	assert_false(semel_owner_is_gone("of another machine", 5000, 4999));
 }
 
 /* Everything from the first colon on. */
@@ -140,6 +151,7 @@ int main(void)
 		cmocka_unit_test(a_killed_process_is_dead_at_once_even_as_a_zombie),
 		cmocka_unit_test(a_strange_program_name_does_not_mislead),
 		cmocka_unit_test(a_number_used_again_is_another_process),
+		cmocka_unit_test(an_owner_that_may_be_alive_is_gone_when_its_lease_is_over),
 		cmocka_unit_test(owners_on_other_machines_are_unknown),
 		cmocka_unit_test(malformed_names_are_not_known_to_be_dead),
 	};
