@@ -277,8 +277,7 @@ static semel_status open_store(struct semel_consumer *consumer, semel_error *err
 
 	if (status != SEMEL_OK)
 		return status;
-	status =
-		semel_guard_open(SEMEL_GUARD_DEFAULT_URL, consumer->store, &consumer->guard, error);
+	status = semel_guard_open_default(consumer->store, &consumer->guard, error);
 	if (status != SEMEL_OK)
 		return status;
 	consumer->guard_joins = consumer->guard->driver->joins;

@@ -520,10 +520,12 @@ static semel_status discard_entry(const struct discard *discard, semel_error *er
 static semel_status discard_with_guard(struct discard *discard, semel_error *error)
 {
 	semel_store *store = discard->store;
-	semel_status status =
-		semel_guard_open(SEMEL_GUARD_DEFAULT_URL, store, &discard->guard, error);
+	semel_status status = semel_guard_open_default(store, &discard->guard, error);
 	if (status != SEMEL_OK)
 		return status;
+	status = semel_guard_check_joins(discard->guard, "discarding a dead letter", error);
+	if (status != SEMEL_OK)
+		goto close_guard;
 	status = store->driver->begin(store, error);
 	if (status != SEMEL_OK)
 		goto close_guard;

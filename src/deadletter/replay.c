@@ -174,13 +174,16 @@ static semel_status open_target_guard(struct run *run, semel_error *error)
 {
 	if (!run->target)
 		return SEMEL_OK;
-	return semel_guard_open(SEMEL_GUARD_DEFAULT_URL, run->target, &run->guard, error);
+	semel_status status = semel_guard_open_default(run->target, &run->guard, error);
+	if (status != SEMEL_OK || !run->plan->reprocess)
+		return status;
+	return semel_guard_check_joins(run->guard, "a replay with --reprocess", error);
 }
 
 static semel_status read_known_since(semel_store *store, int64_t *since_ms_out, semel_error *error)
 {
 	struct semel_guard *guard = NULL;
-	semel_status status = semel_guard_open(SEMEL_GUARD_DEFAULT_URL, store, &guard, error);
+	semel_status status = semel_guard_open_default(store, &guard, error);
 	if (status != SEMEL_OK)
 		return status;
 	status = guard->driver->known_since(guard, since_ms_out, error);

@@ -2,6 +2,8 @@
 /* The guards that are built in: one line each. */
 #include "guard/guard.h"
 
+#include "base/error.h"
+
 #include <string.h>
 
 extern const struct semel_guard_driver semel_guard_inbox;
@@ -46,6 +48,23 @@ semel_status semel_guard_open(const char *url, semel_store *store, struct semel_
 free_url:
 	semel_url_free(&parsed);
 	return status;
+}
+
+semel_status semel_guard_open_default(semel_store *store, struct semel_guard **guard_out,
+				      semel_error *error)
+{
+	return semel_guard_open("inbox:", store, guard_out, error);
+}
+
+semel_status semel_guard_check_joins(const struct semel_guard *guard, const char *action,
+				     semel_error *error)
+{
+	if (guard->driver->joins)
+		return SEMEL_OK;
+	return semel_error_set(error, SEMEL_CONFIG,
+			       "%s needs a guard whose claims are part of the store's transaction "
+			       "(inbox:), and those of %s are not",
+			       action, guard->driver->form);
 }
 
 void semel_guard_close(struct semel_guard *guard)
