@@ -189,6 +189,18 @@ static semel_status choose_kind(struct semel_consumer *consumer, enum semel_hand
 	return SEMEL_OK;
 }
 
+/* After a failure, so that a reconnect does not prepare the handler, and another may be chosen. */
+static void forget_choice(struct semel_consumer_handler *handler)
+{
+	free_list(handler->statements);
+	free(handler->target);
+	handler->statements = NULL;
+	handler->statement_count = 0;
+	handler->outside = NULL;
+	handler->target = NULL;
+	handler->kind = SEMEL_HANDLER_NONE;
+}
+
 semel_status semel_consumer_handle(semel_consumer *consumer, semel_handler handler, void *user,
 				   semel_error *error)
 {
@@ -211,10 +223,13 @@ semel_status semel_consumer_use_sql(semel_consumer *consumer, const char *const 
 		return status;
 	handler->statements = copy_list(statements, count);
 	handler->statement_count = count;
-	if (!handler->statements)
-		return semel_error_set(error, SEMEL_INTERNAL, "out of memory for the statements");
-	return consumer->store->driver->inbox->effect_prepare(consumer->store, statements, count,
-							      error);
+	status = handler->statements
+			 ? consumer->store->driver->inbox->effect_prepare(consumer->store,
+									  statements, count, error)
+			 : semel_error_set(error, SEMEL_INTERNAL, "out of memory for the statements");
+	if (status != SEMEL_OK)
+		forget_choice(handler);
+	return status;
 }
 
 semel_status semel_consumer_use_outside(semel_consumer *consumer,
@@ -225,8 +240,12 @@ semel_status semel_consumer_use_outside(semel_consumer *consumer,
 	if (status != SEMEL_OK)
 		return status;
 	consumer->handler.outside = kind;
-	consumer->handler.target = target ? strdup(target) : NULL;
-	return semel_dispatch_open(consumer, error);
+	status = copy_string(target, &consumer->handler.target)
+			 ? semel_dispatch_open(consumer, error)
+			 : semel_error_set(error, SEMEL_INTERNAL, "no memory for the handler");
+	if (status != SEMEL_OK)
+		forget_choice(&consumer->handler);
+	return status;
 }
 
 semel_status semel_consumer_pass_env(semel_consumer *consumer, const char *const *names,

@@ -57,7 +57,7 @@ static void relay_all(struct fixture *fixture)
 		       "1");
 }
 
-static semel_consumer *open_consumer(struct fixture *fixture, semel_handler handler, void *user)
+static semel_consumer *open_without_handler(struct fixture *fixture)
 {
 	static const char *const topics[] = { "order.events", NULL };
 	semel_consumer_options options = { .store = fixture->store_url,
@@ -69,6 +69,13 @@ static semel_consumer *open_consumer(struct fixture *fixture, semel_handler hand
 	semel_consumer *consumer = NULL;
 
 	fixture_ok(fixture, semel_consumer_open_in(&env, &options, &consumer, &fixture->error));
+	return consumer;
+}
+
+static semel_consumer *open_consumer(struct fixture *fixture, semel_handler handler, void *user)
+{
+	semel_consumer *consumer = open_without_handler(fixture);
+
 	fixture_ok(fixture, semel_consumer_handle(consumer, handler, user, &fixture->error));
 	fixture_ok(fixture, semel_consumer_prepare(consumer, 0, &fixture->error));
 	return consumer;
@@ -126,6 +133,32 @@ static void a_second_handler_is_refused_and_the_first_one_stays(void **state)
 	semel_consumer_close(consumer);
 }
 
+static void a_handler_that_could_not_be_used_leaves_its_place_to_another(void **state)
+{
+	struct fixture *fixture = fixture_of(state);
+	static const char *const wrong[] = { "INSERT INTO nowhere VALUES (:id)" };
+	static const char *const right[] = { "INSERT INTO effect (scope, id, payload) "
+					     "VALUES ('billing', :id, :payload)" };
+	char id[SEMEL_ID_SIZE];
+
+	clock_ms = semel_now_ms(semel_env_system());
+	fixture_publish(fixture, "o-1", "a", id);
+	relay_all(fixture);
+	semel_consumer *consumer = open_without_handler(fixture);
+	assert_int_not_equal(semel_consumer_use_sql(consumer, wrong, 1, &fixture->error), SEMEL_OK);
+	assert_int_equal(semel_consumer_use_outside(consumer, &semel_outside_http, "not a URL",
+						    &fixture->error),
+			 SEMEL_CONFIG);
+	assert_int_equal(semel_consumer_prepare(consumer, 0, &fixture->error), SEMEL_INVALID);
+	fixture_ok(fixture, semel_consumer_use_sql(consumer, right, 1, &fixture->error));
+	semel_consumer_disconnect(consumer); /* a connection that is lost prepares its handler */
+	fixture_ok(fixture, semel_consumer_connect(consumer, &fixture->error));
+	fixture_ok(fixture, semel_consumer_prepare(consumer, 0, &fixture->error));
+	step_until_idle(fixture, consumer);
+	fixture_expect(fixture, "SELECT count(*) FROM effect", "1");
+	semel_consumer_close(consumer);
+}
+
 static void note_point(enum semel_failpoint point, void *user)
 {
 	bool *seen = user;
@@ -161,6 +194,9 @@ int main(void)
 						fixture_end),
 		cmocka_unit_test_setup_teardown(a_second_handler_is_refused_and_the_first_one_stays,
 						fixture_begin, fixture_end),
+		cmocka_unit_test_setup_teardown(
+			a_handler_that_could_not_be_used_leaves_its_place_to_another, fixture_begin,
+			fixture_end),
 		cmocka_unit_test_setup_teardown(
 			an_observer_of_the_failpoints_is_notified_of_every_hit, fixture_begin,
 			fixture_end),
