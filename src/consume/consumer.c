@@ -9,6 +9,7 @@
 #include "consume/claims.h"
 #include "fault/failpoint.h"
 #include "observe/metrics.h"
+#include "store/rules.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -57,9 +58,10 @@ static semel_status check_options(const semel_consumer_options *options, semel_e
 	if (semel_string_is_blank(options->scope))
 		return semel_error_set(error, SEMEL_INVALID,
 				       "scope is blank (for example: billing)");
-	if (strcmp(options->scope, "relay") == 0)
+	if (strcmp(options->scope, SEMEL_SCOPE_RELAY) == 0)
 		return semel_error_set(error, SEMEL_INVALID,
-				       "the scope \"relay\" is reserved; choose another");
+				       "the scope \"" SEMEL_SCOPE_RELAY
+				       "\" is reserved (choose another)");
 	if (!options->topics || !options->topics[0])
 		return semel_error_set(error, SEMEL_INVALID,
 				       "no topic given (for example: order.events)");

@@ -564,7 +564,8 @@ static semel_status check_scope(const char *scope, semel_error *error)
 				       "or service that could not process the event");
 	if (strcmp(scope, SEMEL_SCOPE_RELAY) == 0)
 		return semel_error_set(error, SEMEL_INVALID,
-				       "the scope \"relay\" is reserved: choose another name");
+				       "the scope \"" SEMEL_SCOPE_RELAY
+				       "\" is reserved: choose another name");
 	return SEMEL_OK;
 }
 

@@ -14,7 +14,7 @@
 
 #include <semel/deadletter.h>
 
-#define SEMEL_DEAD_LIST_DEFAULT 20
+#define SEMEL_DEAD_LIST_DEFAULT 20 /* entries, of a filter without a limit */
 
 /* Replays through one broker, which is opened when the first event needs it: dead letters of the
  * relay need none. */

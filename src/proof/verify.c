@@ -21,6 +21,7 @@
 #include "base/error.h"
 #include "base/wake.h"
 #include "proof/verify_scope.h"
+#include "store/rules.h"
 #include "store/subscription.h"
 
 #include <stdio.h>
@@ -28,7 +29,7 @@
 
 #define DOUBT_MS    10000 /* longer than most handlers run */
 #define RECHECK_MS  250
-#define SCOPE_RELAY SEMEL_TEXT("relay")
+#define SCOPE_RELAY SEMEL_TEXT(SEMEL_SCOPE_RELAY)
 
 /* All subscriptions of a store. */
 struct subscriptions {

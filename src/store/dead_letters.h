@@ -45,7 +45,8 @@ typedef semel_status semel_dead_add_fn(semel_tx tx, struct semel_dead_letter_row
 typedef semel_status semel_dead_get_fn(semel_store *store, const char *entry_id,
 				       struct semel_arena *arena,
 				       struct semel_dead_letter_row *entry_out, semel_error *error);
-/* Without the parked followers. Texts are cut (SEMEL_DEAD_BRIEF); get returns them whole. */
+/* Without the parked followers. Texts are cut (SEMEL_DEAD_BRIEF); get returns them whole.
+ * entries_out has room for filter->limit entries, which is at least 1 here. */
 typedef semel_status semel_dead_list_fn(semel_store *store, const semel_dead_letter_filter *filter,
 					struct semel_arena *arena,
 					struct semel_dead_letter_row *entries_out,

@@ -679,6 +679,8 @@ static const char *list_ids(semel_store *store, semel_dead_letter_filter filter)
 	struct semel_dead_letter_row entries[STORE_MAX];
 	uint32_t count = 0;
 	ids[0] = '\0';
+	if (filter.limit == 0)
+		filter.limit = STORE_MAX;
 	assert_ok(store->driver->dead_letters->list(store, &filter, arena, entries, &count, NULL));
 	for (uint32_t i = 0; i < count; i++)
 		strcat(ids, semel_text_string(entries[i].entry_id));

@@ -13,6 +13,8 @@
 #include "base/error.h"
 #include "store/rules.h"
 
+#include <assert.h>
+
 enum column {
 	ENTRY_ID,
 	SCOPE,
@@ -277,6 +279,7 @@ semel_status semel_sql_dead_list(semel_store *store, const semel_dead_letter_fil
 {
 	struct semel_sql_query query;
 	bool all = filter->status == SEMEL_DEAD_ANY;
+	assert(filter->limit > 0);
 	*count_out = 0;
 	semel_sql_prepare(&query, store->driver->tx(store), &list_entries, error);
 	semel_sql_bind_string(&query, all ? NULL : semel_dead_status_name(filter->status));
@@ -285,7 +288,7 @@ semel_status semel_sql_dead_list(semel_store *store, const semel_dead_letter_fil
 	semel_sql_bind_time(&query, filter->since_ms);
 	semel_sql_bind_time(&query, filter->until_ms);
 	semel_sql_bind_string(&query, filter->after);
-	semel_sql_bind_int(&query, filter->limit == 0 ? 20 : filter->limit);
+	semel_sql_bind_int(&query, filter->limit);
 	while (semel_sql_next(&query)) {
 		struct semel_dead_letter_row *entry = &entries_out[(*count_out)++];
 		read_brief(&query, arena, entry);

@@ -218,6 +218,39 @@ static void an_event_without_an_id_cannot_be_replayed_but_discarded(void **state
 	fixture_ok(fixture, discard(fixture, letter.entry_id));
 }
 
+static void count_letter(const semel_dead_letter *letter, void *user)
+{
+	(void)letter;
+	(*(uint32_t *)user)++;
+}
+
+static uint32_t list_length(struct fixture *fixture, uint32_t limit)
+{
+	semel_dead_letter_filter filter = { .limit = limit };
+	uint32_t count = 0;
+	fixture_ok(fixture, semel_dead_letter_list(fixture->store, &filter, count_letter, &count,
+						   &fixture->error));
+	return count;
+}
+
+static void a_list_without_a_limit_has_the_default_length(void **state)
+{
+	struct fixture *fixture = fixture_of(state);
+	const struct semel_store_driver *driver = fixture->store->driver;
+	semel_event_input input = { .type = "order.created.v1",
+				    .aggregate_type = "order",
+				    .aggregate_id = "1",
+				    .payload = "1" };
+	fixture_ok(fixture, driver->begin(fixture->store, &fixture->error));
+	for (int i = 0; i < SEMEL_DEAD_LIST_DEFAULT + 2; i++)
+		fixture_ok(fixture, semel_dead_letter_add(driver->tx(fixture->store), "billing",
+							  &input, "no", NULL, &fixture->error));
+	fixture_ok(fixture, driver->commit(fixture->store, &fixture->error));
+	assert_int_equal(list_length(fixture, 0), SEMEL_DEAD_LIST_DEFAULT);
+	assert_int_equal(list_length(fixture, SEMEL_DEAD_LIST_DEFAULT + 1),
+			 SEMEL_DEAD_LIST_DEFAULT + 1);
+}
+
 static void a_dead_letter_of_the_relay_goes_back_to_the_outbox(void **state)
 {
 	struct fixture *fixture = fixture_of(state);
@@ -388,6 +421,7 @@ int main(void)
 		WORLD_TEST(a_parked_follower_goes_with_its_head_only),
 		WORLD_TEST(an_unknown_entry_is_not_found),
 		WORLD_TEST(an_event_without_an_id_cannot_be_replayed_but_discarded),
+		WORLD_TEST(a_list_without_a_limit_has_the_default_length),
 		WORLD_TEST(a_dead_letter_of_the_relay_goes_back_to_the_outbox),
 		WORLD_TEST(a_discarded_dead_letter_of_the_relay_frees_its_aggregate),
 		WORLD_TEST(a_replayer_that_dies_before_the_mark_loses_and_doubles_nothing),
