@@ -123,6 +123,7 @@ ssize_t semel_rabbit_tls_write(struct semel_rabbit *rabbit, const char *data, si
 	if (written > 0)
 		return written;
 	int code = library->tls_error(rabbit->tls_session, written);
+	rabbit->tls_wants_read = code == ERROR_WANT_READ;
 	return code == ERROR_WANT_WRITE || code == ERROR_WANT_READ ? 0 : -1;
 }
 

@@ -216,6 +216,7 @@ struct semel_rabbit {
 	amqp_connection_state_t connection;
 	int fd;
 	void *tls_session;    /* NULL: no TLS */
+	bool tls_wants_read;  /* the last write has to wait for the peer, not for the socket */
 	int ready_fd;         /* an eventfd: something arrived that the socket no longer shows */
 	bool ready_signalled; /* ready_fd is signalled */
 	struct semel_wake *wake;
@@ -348,7 +349,8 @@ semel_status semel_rabbit_channel_closed(struct semel_rabbit *rabbit, uint16_t c
 /* Wakes a sleeper if something has arrived that the socket no longer shows. */
 void semel_rabbit_signal_ready(struct semel_rabbit *rabbit);
 
-/* Bytes that were written; 0: the socket is full; -1: the connection is broken. */
+/* Bytes that were written; 0: the socket is full, or tls_wants_read; -1: the connection is
+ * broken. */
 ssize_t semel_rabbit_tls_write(struct semel_rabbit *rabbit, const char *data, size_t length);
 
 /* ---- write.c ---- */

@@ -265,7 +265,7 @@ bool semel_rabbit_has_capacity(const struct semel_rabbit *rabbit)
 	return semel_rabbit_unsent(rabbit) < UNSENT_BYTES;
 }
 
-/* Bytes that were written; 0: the socket is full; -1: the connection is broken. */
+/* Bytes that were written; 0: await_socket, then try again; -1: the connection is broken. */
 static ssize_t send_some(struct semel_rabbit *rabbit, const char *data, size_t length)
 {
 	ssize_t sent;
@@ -277,6 +277,14 @@ static ssize_t send_some(struct semel_rabbit *rabbit, const char *data, size_t l
 	if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
 		return 0;
 	return sent;
+}
+
+/* TLS may have to read before it can write (a new key); the socket is writable meanwhile. */
+static void await_socket(const struct semel_rabbit *rabbit, int64_t wait_ms)
+{
+	bool for_reading = rabbit->tls_session && rabbit->tls_wants_read;
+	struct pollfd socket = { .fd = rabbit->fd, .events = for_reading ? POLLIN : POLLOUT };
+	(void)poll(&socket, 1, (int)wait_ms);
 }
 
 semel_status semel_rabbit_flush(struct semel_rabbit *rabbit, semel_error *error)
@@ -308,7 +316,6 @@ semel_status semel_rabbit_flush_all(struct semel_rabbit *rabbit, int64_t wait_ms
 		int64_t remaining_ms = until_ms - semel_steady_ms(rabbit->env);
 		if (remaining_ms <= 0)
 			return semel_rabbit_set_lost(rabbit, AMQP_STATUS_TIMEOUT, error);
-		struct pollfd writable = { .fd = rabbit->fd, .events = POLLOUT };
-		(void)poll(&writable, 1, (int)remaining_ms);
+		await_socket(rabbit, remaining_ms);
 	}
 }
