@@ -267,6 +267,22 @@ def test_a_foreign_slot_is_ignored_unless_the_relay_needs_its_name(semel):
         semel.sql("SELECT pg_drop_replication_slot(?)", slot)
 
 
+@pytest.mark.only("sqlite")
+@pytest.mark.parametrize("reason, remedy", [
+    ("312 NO_ROUTE", "topology apply"),
+    ("no exchange 'order.events' in vhost '/'", "topology apply"),
+    ("no queue receives it from exchange order.events with routing key a", "topology apply"),
+    ("no queue takes it", "topology apply"),  # as earlier versions wrote it
+    ("the payload is too large", "fix what the broker reports"),
+])
+def test_an_event_that_the_broker_refused_has_the_remedy_for_its_reason(semel, reason, remedy):
+    with contextlib.closing(sqlite3.connect(semel.store, isolation_level=None)) as connection:
+        connection.execute("INSERT INTO semel_dead_letter (entry_id, scope, failure_reason, failed_at)"
+                           " VALUES ('e', 'relay', ?, '2026-01-01T00:00:00.000Z')", (reason,))
+    finding = finding_of(doctor(semel), "refused")
+    assert reason in finding["text"] and remedy in finding["do"]
+
+
 # ---- RabbitMQ -------------------------------------------------------------------------------------------
 
 
