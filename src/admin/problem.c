@@ -34,7 +34,8 @@ static const struct row rows[SEMEL_PROBLEM_COUNT] = {
 	[SEMEL_PROBLEM_NOT_A_DATABASE] = { "not-a-database", 503, "File is not a database" },
 };
 
-/* By the name of the status; where it has no row, by its class. */
+/* By the name of the status; where it has no row, by its class. The row "too-large" is about the
+ * body of a request; the status of this name, about an event that store or broker refuse. */
 static struct row row_of(semel_status status)
 {
 	bool is_outage = semel_status_class(status) == SEMEL_CLASS_OUTAGE;
@@ -42,7 +43,7 @@ static struct row row_of(semel_status status)
 
 	row.type = semel_status_name(status);
 	for (size_t i = 0; i < SEMEL_PROBLEM_COUNT; i++)
-		if (strcmp(rows[i].type, row.type) == 0)
+		if (i != SEMEL_PROBLEM_TOO_LARGE && strcmp(rows[i].type, row.type) == 0)
 			return rows[i];
 	return row;
 }
