@@ -38,6 +38,16 @@ bool semel_health_has_progress(const struct semel_health_sample *before,
 
 /* ---- sampling -------------------------------------------------------------------------------- */
 
+static void record_sample(struct semel_health_monitor *monitor,
+			  const struct semel_health_sample *now, int64_t steady_ms)
+{
+	if (semel_health_has_progress(&monitor->last, now))
+		monitor->moved_at_ms = steady_ms;
+	if (now->lanes.unheld == 0 || now->waiting == 0)
+		monitor->held_at_ms = steady_ms;
+	monitor->last = *now;
+}
+
 static void record(struct semel_health_monitor *monitor, semel_status status,
 		   const semel_error *error, const struct semel_health_sample *now)
 {
@@ -49,12 +59,8 @@ static void record(struct semel_health_monitor *monitor, semel_status status,
 	monitor->reached = status == SEMEL_OK;
 	if (status != SEMEL_OK)
 		snprintf(monitor->error_text, sizeof monitor->error_text, "%s", error->text);
-	else if (semel_health_has_progress(&monitor->last, now))
-		monitor->moved_at_ms = steady_ms;
-	if (status == SEMEL_OK && (now->lanes.unheld == 0 || now->waiting == 0))
-		monitor->held_at_ms = steady_ms;
-	if (status == SEMEL_OK)
-		monitor->last = *now;
+	else
+		record_sample(monitor, now, steady_ms);
 	pthread_mutex_unlock(&monitor->mutex);
 }
 

@@ -470,7 +470,9 @@ static semel_status poll_and_mark(struct semel_pipeline *pipeline, enum semel_st
 {
 	semel_status status = poll_outcomes(pipeline, kind, error);
 
-	return status == SEMEL_OK ? mark_answered(pipeline, kind, error) : status;
+	if (status != SEMEL_OK)
+		return status;
+	return mark_answered(pipeline, kind, error);
 }
 
 static bool is_busy(const struct semel_pipeline *pipeline, enum semel_step kind)

@@ -394,28 +394,40 @@ static semel_status find_steps(struct repair *repair, const struct semel_subscri
 							error);
 }
 
-/* Works in rounds of at most STEPS_MAX steps. A round that repairs nothing is the last one. */
+/* At most STEPS_MAX steps. */
+static semel_status run_round(struct repair *repair, const struct semel_subscription_row *row,
+			      semel_error *error)
+{
+	repair->steps = semel_arena_alloc(repair->arena, STEPS_MAX * sizeof *repair->steps);
+	if (!repair->steps)
+		return no_memory(error);
+	semel_status status = find_steps(repair, row, error);
+	if (status != SEMEL_OK)
+		return status;
+	for (uint32_t i = 0; i < repair->step_count; i++) {
+		status = run_step(repair, &repair->steps[i], error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return SEMEL_OK;
+}
+
+/* A round that repairs nothing, or has fewer steps than it could have, is the last one. */
 static semel_status repair_scope(struct repair *repair, const struct semel_subscription_row *row,
 				 semel_error *error)
 {
-	semel_status status = SEMEL_OK;
-	uint32_t before = UINT32_MAX;
-
 	repair->scope = row->scope;
 	repair->position_reader.store = repair->store;
-	for (uint32_t round = 0; round < ROUNDS_MAX && status == SEMEL_OK; round++) {
-		uint32_t done = repair->counts->done;
-		if (done == before)
-			break;
-		before = done;
-		repair->steps = semel_arena_alloc(repair->arena, STEPS_MAX * sizeof *repair->steps);
-		status = repair->steps ? find_steps(repair, row, error) : no_memory(error);
-		for (uint32_t i = 0; i < repair->step_count && status == SEMEL_OK; i++)
-			status = run_step(repair, &repair->steps[i], error);
-		if (repair->plan->dry_run || repair->step_count < STEPS_MAX)
+	for (uint32_t round = 0; round < ROUNDS_MAX; round++) {
+		uint32_t before = repair->counts->done;
+		semel_status status = run_round(repair, row, error);
+		if (status != SEMEL_OK)
+			return status;
+		bool is_last = repair->counts->done == before || repair->step_count < STEPS_MAX;
+		if (is_last || repair->plan->dry_run)
 			break;
 	}
-	return status;
+	return SEMEL_OK;
 }
 
 static bool select_scope(struct repair *repair, struct semel_text scope)

@@ -17,6 +17,11 @@ def checked(folder, body, allowed=""):
     "if (wanted && state->status == SEMEL_OK)\n\t\tstate->status = next();",
     "if (status == SEMEL_OK)\n\t\tclose(x);",
     "if (status == SEMEL_OK && (status = one()) == SEMEL_OK)\n\t\tstatus = next();",
+    "return status == SEMEL_OK ? next(a, (b)) : status;",
+    "return status != SEMEL_OK ? status : next();",
+    "status = status == SEMEL_OK && wanted ? next() : status;",
+    "close(status == SEMEL_OK ? next(a ? b : c) : status, 1);",
+    "return wanted ? status : status == SEMEL_OK ? next() : status;",
 ])
 def test_a_rung_is_found(tmp_path, body):
     code, output = checked(tmp_path, body)
@@ -32,6 +37,13 @@ def test_a_rung_is_found(tmp_path, body):
     "if (status == SEMEL_OK || status == SEMEL_GONE)\n\t\tclose(x);",
     "while (status == SEMEL_OK && !done)\n\t\tstatus = next();",
     "/* if (status == SEMEL_OK) status = next(); */",
+    "use(status == SEMEL_OK ? error : NULL);",
+    "use(status == SEMEL_OK ? \"done\" : name_of(status), close(x));",
+    "return status != SEMEL_OK ? set(error) : status;",
+    "return next() == SEMEL_OK ? close(x) : 1;",
+    "return status == SEMEL_OK || late ? close(x) : status;",
+    "status = found ? next() : SEMEL_OK;",
+    "return status == SEMEL_OK && found ? SEMEL_OK : next();",
 ])
 def test_other_conditions_are_none(tmp_path, body):
     assert checked(tmp_path, body)[0] == 0

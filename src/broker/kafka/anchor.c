@@ -162,12 +162,11 @@ semel_status semel_kafka_log_replaced(struct semel_kafka *kafka,
 						    assignment->event_topic, assignment->partition,
 						    assignment->position, error);
 	kafka->must_reopen = true;
-	return status != SEMEL_OK
-		       ? status
-		       : semel_error_set(error, SEMEL_OUTAGE,
-					 "topic %s was replaced or truncated; it is read from "
-					 "its beginning",
-					 semel_kafka_own_name(kafka, assignment->topic));
+	if (status != SEMEL_OK)
+		return status;
+	return semel_error_set(error, SEMEL_OUTAGE,
+			       "topic %s was replaced or truncated; it is read from its beginning",
+			       semel_kafka_own_name(kafka, assignment->topic));
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */

@@ -414,7 +414,9 @@ semel_status semel_kafka_poll(struct semel_broker *broker, int64_t wait_ms,
 		semel_kafka_check_stalls(kafka);
 	semel_status status = step(kafka, error);
 	report_outcomes(&kafka->window, callback, user);
-	return status == SEMEL_OK ? semel_kafka_check_health(kafka, error) : status;
+	if (status != SEMEL_OK)
+		return status;
+	return semel_kafka_check_health(kafka, error);
 }
 
 /* A quota slows publishing down, but never stops it. */

@@ -242,7 +242,9 @@ static semel_status await_queue(struct semel_rabbit *rabbit, uint32_t at, semel_
 		return status;
 	library->basic_cancel(rabbit->connection, channel, tag);
 	status = semel_rabbit_call_end(rabbit, channel, NULL, error);
-	return status == SEMEL_OK ? declare_passively(rabbit, at, error) : status;
+	if (status != SEMEL_OK)
+		return status;
+	return declare_passively(rabbit, at, error);
 }
 
 /* After the first round the queue has applied the acks that had been passed on to it, and the
@@ -372,7 +374,9 @@ static semel_status release(struct semel_rabbit *rabbit, uint32_t at, semel_erro
 	semel_status status = close_assignment(rabbit, at, error);
 	if (rabbit->settings.stream)
 		semel_rabbit_stream_release(rabbit, at);
-	return status == SEMEL_OK ? semel_rabbit_assignment_open(rabbit, at, error) : status;
+	if (status != SEMEL_OK)
+		return status;
+	return semel_rabbit_assignment_open(rabbit, at, error);
 }
 
 static semel_status release_idle(struct semel_rabbit *rabbit, semel_error *error)

@@ -284,7 +284,9 @@ semel_status semel_rabbit_open_channel(struct semel_rabbit *rabbit,
 semel_status semel_rabbit_control_begin(struct semel_rabbit *rabbit, semel_error *error)
 {
 	semel_status status = semel_rabbit_open_channel(rabbit, SEMEL_RABBIT_CONTROL, error);
-	return status == SEMEL_OK ? semel_rabbit_call_begin(rabbit, error) : status;
+	if (status != SEMEL_OK)
+		return status;
+	return semel_rabbit_call_begin(rabbit, error);
 }
 
 semel_status semel_rabbit_control_end(struct semel_rabbit *rabbit, semel_error *error)

@@ -221,8 +221,9 @@ static semel_status check_and_choose(struct semel_rabbit *rabbit,
 				     uint32_t *partitions_out, semel_error *error)
 {
 	semel_status status = check_options(rabbit, options, error);
-	return status == SEMEL_OK ? choose_partitions(rabbit, options, partitions_out, error)
-				  : status;
+	if (status != SEMEL_OK)
+		return status;
+	return choose_partitions(rabbit, options, partitions_out, error);
 }
 
 semel_status semel_rabbit_subscribe(struct semel_broker *broker,

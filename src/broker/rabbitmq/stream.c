@@ -130,7 +130,9 @@ static semel_status count_messages(struct semel_rabbit *rabbit, const char *queu
 	if (ok)
 		*count_out = ok->message_count;
 	status = semel_rabbit_call_end(rabbit, SEMEL_RABBIT_PROBE, NULL, error);
-	return status == SEMEL_OK ? semel_rabbit_pump_all(rabbit, 0, error) : status;
+	if (status != SEMEL_OK)
+		return status;
+	return semel_rabbit_pump_all(rabbit, 0, error);
 }
 
 static semel_status read_on(struct semel_rabbit *rabbit, const char *queue, semel_error *error)

@@ -142,18 +142,28 @@ static bool is_older(struct semel_rabbit *rabbit, const struct entity *entity, s
 	return entity->older && declare(rabbit, &older, false, why) == SEMEL_OK;
 }
 
+static semel_status error_undeclared(const struct entity *entity, semel_status status,
+				     const semel_error *why, semel_error *error)
+{
+	return semel_error_set(error, status, "cannot declare the %s %s: %s", entity->kind,
+			       entity->name, why->text);
+}
+
 static semel_status create(struct semel_rabbit *rabbit, const struct entity *entity,
 			   semel_error *error)
 {
 	semel_error why = { 0 };
 	char text[SEMEL_ERROR_TEXT_MAX];
 	semel_status status = declare(rabbit, entity, false, &why);
-	if (status == SEMEL_OK || (status == SEMEL_CONFIG && is_older(rabbit, entity, &why)))
+	if (status == SEMEL_OK)
 		return SEMEL_OK;
-	if (status == SEMEL_CONFIG && explain(entity, why.text, text, sizeof(text)))
+	if (status != SEMEL_CONFIG)
+		return error_undeclared(entity, status, &why, error);
+	if (is_older(rabbit, entity, &why))
+		return SEMEL_OK;
+	if (explain(entity, why.text, text, sizeof(text)))
 		return semel_error_set(error, status, "%s", text);
-	return semel_error_set(error, status, "cannot declare the %s %s: %s", entity->kind,
-			       entity->name, why.text);
+	return error_undeclared(entity, status, &why, error);
 }
 
 /* Declares what exists once more, which changes nothing, and shows a difference. */
@@ -161,7 +171,25 @@ static semel_status declare_again(struct semel_rabbit *rabbit, const struct enti
 				  semel_error *error)
 {
 	semel_status status = declare(rabbit, entity, true, error);
-	return status == SEMEL_OK ? declare(rabbit, entity, false, error) : status;
+	if (status != SEMEL_OK)
+		return status;
+	return declare(rabbit, entity, false, error);
+}
+
+/* The entity exists, and was declared with other arguments. */
+static void describe_difference(struct semel_rabbit *rabbit, const struct entity *entity,
+				semel_error *why, char text_out[SEMEL_ERROR_TEXT_MAX])
+{
+	if (is_older(rabbit, entity, why))
+		snprintf(text_out, SEMEL_ERROR_TEXT_MAX,
+			 "the queue %s was declared by an earlier version, without "
+			 "x-delivery-limit: an event that is redelivered too often is dropped "
+			 "where a policy, or RabbitMQ 4, has such a limit (let it drain, delete "
+			 "the queue, and run semel topology apply)",
+			 entity->name);
+	else if (!explain(entity, why->text, text_out, SEMEL_ERROR_TEXT_MAX))
+		snprintf(text_out, SEMEL_ERROR_TEXT_MAX, "cannot declare the %s %.255s: %.700s",
+			 entity->kind, entity->name, why->text);
 }
 
 static semel_status compare(struct semel_rabbit *rabbit, const struct entity *entity,
@@ -170,25 +198,14 @@ static semel_status compare(struct semel_rabbit *rabbit, const struct entity *en
 	char text[SEMEL_ERROR_TEXT_MAX];
 	semel_error why = { 0 };
 	semel_status status = declare_again(rabbit, entity, &why);
-	if (status == SEMEL_NOT_FOUND) {
-		snprintf(text, sizeof(text), "the %s %s is missing", entity->kind, entity->name);
-		comparison->report(text, comparison->user);
-		return SEMEL_OK;
-	}
 	if (status == SEMEL_OK)
 		return SEMEL_OK;
-	if (status == SEMEL_CONFIG && is_older(rabbit, entity, &why))
-		snprintf(text, sizeof(text),
-			 "the queue %s was declared by an earlier version, without "
-			 "x-delivery-limit: an event that is redelivered too often is dropped "
-			 "where a policy, or RabbitMQ 4, has such a limit (let it drain, delete "
-			 "the queue, and run semel topology apply)",
-			 entity->name);
-	else if (status != SEMEL_CONFIG || !explain(entity, why.text, text, sizeof(text)))
-		snprintf(text, sizeof(text), "cannot declare the %s %.255s: %.700s", entity->kind,
-			 entity->name, why.text);
-	if (status != SEMEL_CONFIG)
-		return semel_error_set(error, status, "%s", text);
+	if (status == SEMEL_NOT_FOUND)
+		snprintf(text, sizeof(text), "the %s %s is missing", entity->kind, entity->name);
+	else if (status == SEMEL_CONFIG)
+		describe_difference(rabbit, entity, &why, text);
+	else
+		return error_undeclared(entity, status, &why, error);
 	comparison->report(text, comparison->user);
 	return SEMEL_OK;
 }
@@ -640,7 +657,9 @@ static semel_status check_queue(struct semel_rabbit *rabbit,
 	char queue[SEMEL_RABBIT_NAME_SIZE];
 	uint64_t ready;
 	semel_status status = semel_rabbit_queue_name(subscription, number, queue, error);
-	return status == SEMEL_OK ? semel_rabbit_count(rabbit, queue, &ready, NULL, error) : status;
+	if (status != SEMEL_OK)
+		return status;
+	return semel_rabbit_count(rabbit, queue, &ready, NULL, error);
 }
 
 semel_status semel_rabbit_partitions_of(struct semel_rabbit *rabbit, const char *scope,

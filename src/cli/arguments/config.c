@@ -540,7 +540,9 @@ static semel_status read_document(struct reading *reading, yaml_parser_t *parser
 		status = each_pair(reading, root, read_file_key, seen);
 	reading->document = NULL;
 	yaml_document_delete(&document);
-	return status == SEMEL_OK && root ? refuse_more(reading, parser) : status;
+	if (status != SEMEL_OK || !root)
+		return status;
+	return refuse_more(reading, parser);
 }
 
 static semel_status read_text(struct reading *reading, struct semel_text text)

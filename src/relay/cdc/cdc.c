@@ -105,7 +105,9 @@ static semel_status flush_and_advance(struct semel_cdc *cdc, bool finishing, sem
 				      ? semel_cdc_flush_all(cdc, error)
 				      : semel_cdc_flush(cdc, false, error);
 
-	return status == SEMEL_OK ? advance(cdc, finishing, error) : status;
+	if (status != SEMEL_OK)
+		return status;
+	return advance(cdc, finishing, error);
 }
 
 static semel_status maintain(struct semel_source *source, bool finishing, bool *unfinished_out,

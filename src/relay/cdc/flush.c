@@ -374,7 +374,9 @@ semel_status semel_cdc_flush_all(struct semel_cdc *cdc, semel_error *error)
 {
 	semel_status status = semel_cdc_flush(cdc, true, error);
 
-	return status == SEMEL_OK ? mark_unmarked(cdc, error) : status;
+	if (status != SEMEL_OK)
+		return status;
+	return mark_unmarked(cdc, error);
 }
 
 void semel_cdc_reset(struct semel_cdc *cdc)

@@ -132,10 +132,10 @@ static semel_status verdict_on(PGconn *connection, const PGresult *result, semel
 static semel_status explain_sql_error(semel_status status, const char *sql, semel_error *error)
 {
 	char server_text[SEMEL_ERROR_TEXT_MAX];
-	if (status == SEMEL_OK || semel_status_class(status) == SEMEL_CLASS_OUTAGE || error == NULL)
-		return status == SEMEL_OK || semel_status_class(status) == SEMEL_CLASS_OUTAGE
-			       ? status
-			       : SEMEL_INVALID;
+	if (status == SEMEL_OK || semel_status_class(status) == SEMEL_CLASS_OUTAGE)
+		return status;
+	if (error == NULL)
+		return SEMEL_INVALID;
 	snprintf(server_text, sizeof(server_text), "%s", error->text);
 	return semel_error_set(error, SEMEL_INVALID, "%s: %s", server_text, sql);
 }
@@ -313,30 +313,39 @@ free_effects:
 	return status;
 }
 
-/* Answers arrive in the order of sending; after a failure, the server skips the rest. */
+/* Reads to the end of the pipeline. Answers arrive in the order of sending; after a failure, the
+ * server skips the rest. */
+static semel_status read_answers(PGconn *connection, semel_error *error)
+{
+	semel_status verdict = SEMEL_OK;
+	bool more = true;
+	while (more) {
+		PGresult *result = semel_libpq.getResult(connection);
+		ExecStatusType kind =
+			result == NULL ? PGRES_COMMAND_OK : semel_libpq.resultStatus(result);
+		more = result == NULL ? semel_libpq.status(connection) == CONNECTION_OK
+				      : kind != PGRES_PIPELINE_SYNC;
+		if (kind == PGRES_FATAL_ERROR && verdict == SEMEL_OK)
+			verdict = verdict_on(connection, result, error);
+		semel_libpq.clear(result);
+	}
+	return verdict;
+}
+
 semel_status semel_pg_effects_collect(struct semel_pg_store *store, semel_error *error)
 {
 	PGconn *connection = store->connection;
 	semel_status verdict = SEMEL_OK;
-	bool more = store->unread_effects > 0 && semel_libpq.pipelineSync(connection) == 1;
-	if (store->unread_effects > 0 && !more)
-		verdict = semel_pg_error(connection, NULL, "run the SQL handler", error);
+	if (store->unread_effects > 0)
+		verdict = semel_libpq.pipelineSync(connection) == 1
+				  ? read_answers(connection, error)
+				  : semel_pg_error(connection, NULL, "run the SQL handler", error);
 	store->unread_effects = 0;
-	while (more) {
-		PGresult *result = semel_libpq.getResult(connection);
-		ExecStatusType server_text =
-			result == NULL ? PGRES_COMMAND_OK : semel_libpq.resultStatus(result);
-		more = server_text != PGRES_PIPELINE_SYNC;
-		if (result == NULL && semel_libpq.status(connection) != CONNECTION_OK)
-			more = false;
-		else if (server_text == PGRES_FATAL_ERROR && verdict == SEMEL_OK)
-			verdict = verdict_on(connection, result, error);
-		semel_libpq.clear(result);
-	}
-	if (semel_libpq.pipelineStatus(connection) != PQ_PIPELINE_OFF &&
-	    semel_libpq.exitPipelineMode(connection) == 0 && verdict == SEMEL_OK)
-		verdict = semel_pg_error(connection, NULL, "run the SQL handler", error);
-	return verdict;
+	bool has_left = semel_libpq.pipelineStatus(connection) == PQ_PIPELINE_OFF ||
+			semel_libpq.exitPipelineMode(connection) != 0;
+	if (verdict != SEMEL_OK || has_left)
+		return verdict;
+	return semel_pg_error(connection, NULL, "run the SQL handler", error);
 }
 
 static semel_status send_effect(struct semel_pg_store *store, const struct effect *effect,

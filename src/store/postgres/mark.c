@@ -219,7 +219,9 @@ static semel_status mark_other(semel_tx tx, const struct semel_lease *lease,
 		exception.due_ms = mark->due_ms;
 		status =
 			record_refusal(tx, mark, &exception, "NEW", batch->accept_invisible, error);
-		return status == SEMEL_OK ? put(tx, &exception, error) : status;
+		if (status != SEMEL_OK)
+			return status;
+		return put(tx, &exception, error);
 	case SEMEL_MARK_FAILED:
 		return mark_failed(tx, mark, &exception, batch, error);
 	case SEMEL_MARK_PARKED:

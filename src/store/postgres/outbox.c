@@ -312,19 +312,20 @@ static semel_status fill_from(semel_store *store, const PGresult *result, int fi
 			      struct semel_outbox_batch *batch, semel_error *error)
 {
 	uint64_t bytes = 0;
-	semel_status status = SEMEL_OK;
 	batch->count = 0;
 	batch->cut = false;
-	for (int at = first; at < first + rows && status == SEMEL_OK; at++) {
+	for (int at = first; at < first + rows; at++) {
 		struct semel_outbox_row *row = &batch->rows[batch->count];
-		status = read_row(result, at, batch->arena, row, error);
+		semel_status status = read_row(result, at, batch->arena, row, error);
+		if (status != SEMEL_OK)
+			return status;
 		bytes += row->event.payload.length;
 		batch->cut = batch->count > 0 && bytes > batch->bytes_max;
-		if (status != SEMEL_OK || batch->cut)
+		if (batch->cut)
 			break;
 		batch->count++;
 	}
-	return status == SEMEL_OK ? fetch_payloads(store, batch, error) : status;
+	return fetch_payloads(store, batch, error);
 }
 
 /* The rows come in any order, and are few. */
@@ -388,6 +389,8 @@ semel_status semel_pg_outbox_probe(semel_store *base, struct semel_lane_probe *p
 		semel_pg_run(semel_pg_tx(base), &probe_lanes, &params, &result, error);
 	semel_buffer_free(&lanes);
 	semel_buffer_free(&after_seqs);
+	if (status != SEMEL_OK)
+		return status;
 	for (int i = 0; i < semel_pg_rows(result); i++) {
 		semel_pg_watermark_observe(store, semel_pg_int(result, i, 3));
 		int64_t complete =
@@ -401,7 +404,7 @@ semel_status semel_pg_outbox_probe(semel_store *base, struct semel_lane_probe *p
 	}
 	semel_pg_clear(result);
 	semel_pg_wakeup_collect(store);
-	return status == SEMEL_OK ? semel_pg_watermark_maintain(store, error) : status;
+	return semel_pg_watermark_maintain(store, error);
 }
 
 /* Once for each lane that was taken over: the predecessors of its rows were published by another

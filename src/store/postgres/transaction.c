@@ -153,5 +153,7 @@ semel_status semel_pg_rollback_to(semel_store *store, semel_error *error)
 {
 	semel_status status =
 		semel_pg_run(semel_pg_tx(store), &back_to_savepoint, NULL, NULL, error);
-	return status == SEMEL_OK ? semel_pg_release(store, error) : status;
+	if (status != SEMEL_OK)
+		return status;
+	return semel_pg_release(store, error);
 }

@@ -65,11 +65,11 @@ static semel_status open_lock(struct semel_pg_store *store, struct semel_pg_wake
 			      semel_error *error)
 {
 	semel_status status = semel_pg_connect_briefly(store->url, &wakeup->connection, error);
-	return status != SEMEL_OK
-		       ? status
-		       : semel_pg_execute_plain(wakeup->connection,
-						"SET lock_timeout = 0; SET statement_timeout = 0",
-						"set the wakeup's time-outs", error);
+	if (status != SEMEL_OK)
+		return status;
+	return semel_pg_execute_plain(wakeup->connection,
+				      "SET lock_timeout = 0; SET statement_timeout = 0",
+				      "set the wakeup's time-outs", error);
 }
 
 void semel_pg_watch(semel_store *store, struct semel_wake *wake)

@@ -269,7 +269,9 @@ semel_status semel_sql_dead_get(semel_store *store, const char *entry_id, struct
 	if (found)
 		read_entry(&query, arena, entry_out);
 	semel_status status = semel_sql_finish(&query);
-	return status == SEMEL_OK && !found ? semel_dead_not_found(entry_id, error) : status;
+	if (status != SEMEL_OK || found)
+		return status;
+	return semel_dead_not_found(entry_id, error);
 }
 
 semel_status semel_sql_dead_list(semel_store *store, const semel_dead_letter_filter *filter,

@@ -177,8 +177,11 @@ static semel_status delete_claims(struct semel_sqlite_store *store, int64_t cuto
 	semel_sql_bind_text(&query, text_or_none(&stop->scope));
 	semel_sql_bind_text(&query, text_or_none(&stop->event_id));
 	semel_status status = semel_sql_finish(&query);
-	*count_out = status == SEMEL_OK ? semel_sql_changes(&query) : 0;
-	return status;
+	*count_out = 0;
+	if (status != SEMEL_OK)
+		return status;
+	*count_out = semel_sql_changes(&query);
+	return SEMEL_OK;
 }
 
 static semel_status note_forgotten(semel_tx tx, int64_t cutoff_ms, semel_error *error)

@@ -165,9 +165,9 @@ static semel_status open_consumer(struct semel_bench *bench, struct workload *wo
 						 .scope = SCOPE,
 						 .topics = topics };
 	semel_status status = semel_consumer_open(&options, &workload->consumer, bench->error);
-	return status == SEMEL_OK
-		       ? semel_consumer_use_sql(workload->consumer, effect, 1, bench->error)
-		       : status;
+	if (status != SEMEL_OK)
+		return status;
+	return semel_consumer_use_sql(workload->consumer, effect, 1, bench->error);
 }
 
 static semel_status open_both(struct backlog *backlog,
