@@ -102,9 +102,9 @@ static semel_status set_leases(struct semel_admin_request *request, semel_error 
 		return status;
 	for (int32_t i = 0; i < count; i++) {
 		char lane[16];
+		/* As in semel_store_lanes: a dead owner is known to its own machine only. */
 		bool held = leases[i].owner[0] &&
-			    !semel_owner_is_gone(leases[i].owner, leases[i].expires_at_ms,
-						 semel_now_ms(request->context->env));
+			    leases[i].expires_at_ms > semel_now_ms(request->context->env);
 		snprintf(lane, sizeof lane, "%d", (int)leases[i].lane);
 		set(SEMEL_METRIC_LEASE_HELD, lane, NULL, held);
 		unheld += !held;

@@ -225,10 +225,10 @@ semel_status semel_consumer_use_sql(semel_consumer *consumer, const char *const 
 		return status;
 	handler->statements = copy_list(statements, count);
 	handler->statement_count = count;
-	status = handler->statements
-			 ? consumer->store->driver->inbox->effect_prepare(consumer->store,
-									  statements, count, error)
-			 : semel_error_set(error, SEMEL_INTERNAL, "out of memory for the statements");
+	status = handler->statements ? consumer->store->driver->inbox->effect_prepare(
+					       consumer->store, statements, count, error)
+				     : semel_error_set(error, SEMEL_INTERNAL,
+						       "out of memory for the statements");
 	if (status != SEMEL_OK)
 		forget_choice(handler);
 	return status;
@@ -244,7 +244,7 @@ semel_status semel_consumer_use_outside(semel_consumer *consumer,
 	consumer->handler.outside = kind;
 	status = copy_string(target, &consumer->handler.target)
 			 ? semel_dispatch_open(consumer, error)
-			 : semel_error_set(error, SEMEL_INTERNAL, "no memory for the handler");
+			 : semel_error_set(error, SEMEL_INTERNAL, "out of memory for the handler");
 	if (status != SEMEL_OK)
 		forget_choice(&consumer->handler);
 	return status;

@@ -565,7 +565,7 @@ static semel_status check_scope(const char *scope, semel_error *error)
 	if (strcmp(scope, SEMEL_SCOPE_RELAY) == 0)
 		return semel_error_set(error, SEMEL_INVALID,
 				       "the scope \"" SEMEL_SCOPE_RELAY
-				       "\" is reserved: choose another name");
+				       "\" is reserved (choose another name)");
 	return SEMEL_OK;
 }
 

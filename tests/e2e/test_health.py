@@ -54,7 +54,7 @@ def test_it_is_unready_when_events_wait_and_no_relay_holds_their_lease_and_ready
     relay = shop.spawn("relay", "--lease", "1s")
     wait_for(lambda: samples(url)["semel_lanes_unheld"] == 0, 60, "a relay holds every lane")
     shop.stop(relay, signal.SIGKILL)
-    wait_for(lambda: samples(url)["semel_lanes_unheld"] > 0, 60, "no relay holds the lanes")
+    wait_for(lambda: samples(url)["semel_lanes_unheld"] > 0, 60, "the lease has run out")
     assert reasons(url) == []  # nothing waits, so no relay is missing
     shop.publish()
     assert len(wait_for_reason(url, "lanes have no relay")) == 1
