@@ -148,7 +148,7 @@ function showFlow(dashboard) {
   );
   $("aside").replaceChildren(
     station("retrying", outbox.retrying, outbox.lastError || "refused by the broker, or behind one", outbox.retrying ? "warn" : ""),
-    station("waiting", sum(subscriptions, "retrying"), "behind a retry or a gap", sum(subscriptions, "retrying") ? "warn" : ""),
+    station("held", sum(subscriptions, "retrying"), "behind a retry or a gap", sum(subscriptions, "retrying") ? "warn" : ""),
     station("parked", sum(subscriptions, "parked") + sum(subscriptions, "blocked") + outbox.parked + outbox.blocked, "behind dead letters"),
     station("dead", dead, dead ? "pending" : "none", dead ? "bad" : "", "#dead"),
   );
