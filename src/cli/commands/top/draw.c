@@ -168,8 +168,8 @@ static void put_subscriptions(struct semel_buffer *text, const json_t *before,
 	if (json_array_size(subscriptions) == 0)
 		return;
 	semel_buffer_printf(text, "\n%-*s %9s %9s %9s %9s %9s %9s %9s\n", SCOPE_WIDTH,
-			    "subscription", "lag", "lag/s", "delayed", "held", "parked",
-			    "blocked", "dead");
+			    "subscription", "lag", "lag/s", "delayed", "held", "parked", "blocked",
+			    "dead");
 	for (size_t i = 0; i < json_array_size(subscriptions); i++) {
 		const json_t *one = json_array_get(subscriptions, i);
 		const char *scope = text_of(one, "scope");
