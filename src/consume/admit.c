@@ -199,8 +199,8 @@ static semel_status check_still_parked(struct semel_consumer *consumer, struct s
 
 	if (semel_consumer_is_same_tx(consumer))
 		return SEMEL_OK;
-	semel_status status = driver->holds->parked_exists(driver->tx(consumer->store),
-							   item->entry_id, &parked, error);
+	semel_status status = driver->dead_letters->parked_exists(driver->tx(consumer->store),
+								  item->entry_id, &parked, error);
 	if (!parked)
 		semel_item_move(item, SEMEL_ITEM_DUPLICATE);
 	return status;

@@ -177,8 +177,8 @@ static semel_status is_parked(struct semel_consumer *consumer, const struct seme
 {
 	const struct semel_store_driver *driver = consumer->store->driver;
 
-	return driver->holds->parked_exists(driver->tx(consumer->store), item->entry_id, parked_out,
-					    error);
+	return driver->dead_letters->parked_exists(driver->tx(consumer->store), item->entry_id,
+						   parked_out, error);
 }
 
 static semel_status is_not_overtaken(struct semel_consumer *consumer, const struct semel_item *item,

@@ -75,10 +75,11 @@ static semel_status next_follower(struct semel_consumer *consumer, const struct 
 	const struct semel_store_driver *driver = driver_of(consumer);
 	bool strict = consumer->config.options.order == SEMEL_ORDER_STRICT;
 	semel_tx tx = driver->tx(consumer->store);
-	semel_status status = strict ? driver->holds->parked_next(tx, consumer->config.scope, hold,
-								  arena, entry_out, error)
-				     : driver->holds->parked_first(tx, consumer->config.scope, hold,
-								   arena, entry_out, error);
+	semel_status status =
+		strict ? driver->dead_letters->parked_next(tx, consumer->config.scope, hold, arena,
+							   entry_out, error)
+		       : driver->dead_letters->parked_first(tx, consumer->config.scope, hold, arena,
+							    entry_out, error);
 
 	*ready_out = false;
 	if (status != SEMEL_OK)

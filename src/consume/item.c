@@ -140,7 +140,7 @@ semel_status semel_item_park(struct semel_consumer *consumer, struct semel_item 
 
 	entry.parked_behind = strict && previous.data ? previous : behind;
 	entry.reason = SEMEL_TEXT("waits behind an earlier event of its aggregate");
-	return consumer->store->driver->holds->parked_add(
+	return consumer->store->driver->dead_letters->parked_add(
 		consumer->store->driver->tx(consumer->store), &entry, error);
 }
 

@@ -93,8 +93,8 @@ static semel_status remove_parked(struct semel_consumer *consumer, const struct 
 {
 	if (!item->entry_id.data)
 		return SEMEL_OK;
-	return consumer->store->driver->holds->parked_remove(tx_of(consumer), item->entry_id,
-							     error);
+	return consumer->store->driver->dead_letters->parked_remove(tx_of(consumer), item->entry_id,
+								    error);
 }
 
 /* ---- done ------------------------------------------------------------------------------------ */

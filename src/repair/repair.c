@@ -132,8 +132,8 @@ static semel_status add_hold(struct repair *repair, const struct step *step,
 				   .aggregate_id = step->key.id,
 				   .state = SEMEL_HOLD_RELEASED };
 	bool added = false;
-	semel_status status =
-		driver->holds->parked_first(tx, repair->scope, &hold, repair->arena, &first, error);
+	semel_status status = driver->dead_letters->parked_first(tx, repair->scope, &hold,
+								 repair->arena, &first, error);
 
 	*result_out = SEMEL_REPAIR_UNNECESSARY;
 	if (status != SEMEL_OK || !first.entry_id.data)

@@ -275,7 +275,8 @@ semel_status semel_hold_release(semel_tx tx, struct semel_text scope, const stru
 				 .aggregate_id = from->aggregate_id,
 				 .head_id = from->head_id,
 				 .state = SEMEL_HOLD_RELEASED };
-	semel_status status = tx.driver->holds->parked_first(tx, scope, from, arena, &first, error);
+	semel_status status =
+		tx.driver->dead_letters->parked_first(tx, scope, from, arena, &first, error);
 
 	if (status != SEMEL_OK)
 		return status;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The dead letters of a store: events that were given up, per scope, kept whole until an operator
- * replays or discards them.
+ * replays or discards them; and the followers that are parked behind a hold, kept in the same way.
  *
  * Thread: that of the store. Ownership: entries are read into the caller's arena. Errors: those of
  * store.h; NOT_FOUND, NOT_PENDING and REPLAY_LIMIT where an entry is named.
@@ -20,6 +20,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+
+struct semel_hold; /* holds.h */
 
 struct semel_dead_letter_row {
 	struct semel_text entry_id;
@@ -81,6 +83,31 @@ typedef semel_status semel_dead_return_to_outbox_fn(semel_tx tx,
 typedef semel_status semel_dead_each_fn(semel_store *store, struct semel_text scope,
 					semel_id_visitor visit, void *user, semel_error *error);
 
+/* ---- parked followers ----------------------------------------------------------------------- */
+
+/* Parks a follower behind a head; the same event twice is parked once. */
+typedef semel_status semel_parked_add_fn(semel_tx tx, const struct semel_dead_letter_row *entry,
+					 semel_error *error);
+/* The first follower of the aggregate in the scope; entry_id data NULL: none. */
+typedef semel_status semel_parked_first_fn(semel_tx tx, struct semel_text scope,
+					   const struct semel_hold *hold, struct semel_arena *arena,
+					   struct semel_dead_letter_row *entry_out,
+					   semel_error *error);
+/* The same if every follower is parked behind its own predecessor: the hold's head itself, else the
+ * first whose predecessor is settled, else the first whose predecessor is not parked. */
+typedef semel_status semel_parked_next_fn(semel_tx tx, struct semel_text scope,
+					  const struct semel_hold *hold, struct semel_arena *arena,
+					  struct semel_dead_letter_row *entry_out,
+					  semel_error *error);
+/* Does the follower still exist? Another consumer may have settled it. It is locked until the end
+ * of the transaction. */
+typedef semel_status semel_parked_exists_fn(semel_tx tx, struct semel_text entry_id,
+					    bool *exists_out, semel_error *error);
+typedef semel_status semel_parked_remove_fn(semel_tx tx, struct semel_text entry_id,
+					    semel_error *error);
+
+/* ---- the table ------------------------------------------------------------------------------ */
+
 /* All are required. */
 struct semel_dead_letter_functions {
 	semel_dead_add_fn *add;
@@ -92,6 +119,12 @@ struct semel_dead_letter_functions {
 	semel_dead_authorize_fn *authorize;
 	semel_dead_return_to_outbox_fn *return_to_outbox;
 	semel_dead_each_fn *each;
+
+	semel_parked_add_fn *parked_add;
+	semel_parked_first_fn *parked_first;
+	semel_parked_next_fn *parked_next;
+	semel_parked_exists_fn *parked_exists;
+	semel_parked_remove_fn *parked_remove;
 };
 
 #endif

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The holds of a store: aggregates (or topics) that must wait in a scope, the followers that are
- * parked behind them, and what is known of an event when it is admitted.
+/* The holds of a store: aggregates (or topics) that must wait in a scope, what is known of an event
+ * when it is admitted, and what waits. The followers that are parked behind a hold are in
+ * dead_letters.h.
  *
  * Thread: that of the store. Ownership: what is read goes into the caller's arena. Errors: those of
  * store.h.
  *
- * To change here: how holds and followers are stored and locked. When an aggregate is held, and
+ * To change here: how holds are stored and locked. When an aggregate is held, and
  * when it is released, is decided in src/consume; the states are src/state's. What takes a tx is
  * part of the open transaction.
  */
@@ -97,29 +98,6 @@ typedef semel_status semel_hold_next_due_fn(semel_store *store, struct semel_tex
 typedef semel_status semel_hold_count_fn(semel_store *store, struct semel_text scope,
 					 struct semel_hold_counts *counts_out, semel_error *error);
 
-/* ---- parked followers ----------------------------------------------------------------------- */
-
-/* Parks a follower behind a head; the same event twice is parked once. */
-typedef semel_status semel_parked_add_fn(semel_tx tx, const struct semel_dead_letter_row *entry,
-					 semel_error *error);
-/* The first follower of the aggregate in the scope; entry_id data NULL: none. */
-typedef semel_status semel_parked_first_fn(semel_tx tx, struct semel_text scope,
-					   const struct semel_hold *hold, struct semel_arena *arena,
-					   struct semel_dead_letter_row *entry_out,
-					   semel_error *error);
-/* The same if every follower is parked behind its own predecessor: the hold's head itself, else the
- * first whose predecessor is settled, else the first whose predecessor is not parked. */
-typedef semel_status semel_parked_next_fn(semel_tx tx, struct semel_text scope,
-					  const struct semel_hold *hold, struct semel_arena *arena,
-					  struct semel_dead_letter_row *entry_out,
-					  semel_error *error);
-/* Does the follower still exist? Another consumer may have settled it. It is locked until the end
- * of the transaction. */
-typedef semel_status semel_parked_exists_fn(semel_tx tx, struct semel_text entry_id,
-					    bool *exists_out, semel_error *error);
-typedef semel_status semel_parked_remove_fn(semel_tx tx, struct semel_text entry_id,
-					    semel_error *error);
-
 /* ---- admission: what is known of an event at a scope ---------------------------------------- */
 
 struct semel_state_query {
@@ -193,12 +171,6 @@ struct semel_hold_functions {
 	semel_hold_list_ready_fn *list_ready;
 	semel_hold_next_due_fn *next_due;
 	semel_hold_count_fn *count;
-
-	semel_parked_add_fn *parked_add;
-	semel_parked_first_fn *parked_first;
-	semel_parked_next_fn *parked_next;
-	semel_parked_exists_fn *parked_exists;
-	semel_parked_remove_fn *parked_remove;
 
 	semel_states_exist_fn *states_exist;
 	semel_states_read_fn *states_read;

@@ -134,7 +134,7 @@ static void park_behind(semel_store *store, const char *id, const char *aggregat
 	struct semel_dead_letter_row entry = store_dead(entry_id, &event);
 	entry.parked_behind = semel_text_of(head);
 	store_begin(store);
-	assert_ok(store->driver->holds->parked_add(store_tx(store), &entry, NULL));
+	assert_ok(store->driver->dead_letters->parked_add(store_tx(store), &entry, NULL));
 	store_commit(store);
 }
 
@@ -179,7 +179,8 @@ static void what_is_held_is_counted_by_its_reason(void **state)
 static void assert_parked(semel_store *store, struct semel_text entry_id, bool expected)
 {
 	bool parked = !expected;
-	assert_ok(store->driver->holds->parked_exists(store_tx(store), entry_id, &parked, NULL));
+	assert_ok(store->driver->dead_letters->parked_exists(store_tx(store), entry_id, &parked,
+							     NULL));
 	assert_int_equal(parked, expected);
 }
 
@@ -198,17 +199,17 @@ static void followers_come_in_the_order_they_were_parked(void **state)
 	park(store, "e3", "a");
 	store_begin(store);
 	for (int i = 0; i < 3; i++) {
-		assert_ok(store->driver->holds->parked_first(store_tx(store), BILLING, &hold, arena,
-							     &first, NULL));
+		assert_ok(store->driver->dead_letters->parked_first(store_tx(store), BILLING, &hold,
+								    arena, &first, NULL));
 		assert_string_equal(first.event.id.data, expected[i]);
 		assert_string_equal(first.parked_behind.data, "head");
 		assert_parked(store, first.entry_id, true);
-		assert_ok(
-			store->driver->holds->parked_remove(store_tx(store), first.entry_id, NULL));
+		assert_ok(store->driver->dead_letters->parked_remove(store_tx(store),
+								     first.entry_id, NULL));
 		assert_parked(store, first.entry_id, false);
 	}
-	assert_ok(store->driver->holds->parked_first(store_tx(store), BILLING, &hold, arena, &first,
-						     NULL));
+	assert_ok(store->driver->dead_letters->parked_first(store_tx(store), BILLING, &hold, arena,
+							    &first, NULL));
 	assert_null(first.entry_id.data);
 	store_commit(store);
 	semel_arena_free(arena);
@@ -221,8 +222,8 @@ static void assert_next(semel_store *store, const char *head, const char *expect
 	struct semel_hold hold = hold_of("a", SEMEL_HOLD_RELEASED);
 	struct semel_dead_letter_row next;
 	hold.head_id = semel_text_of(head);
-	assert_ok(store->driver->holds->parked_next(store_tx(store), BILLING, &hold, arena, &next,
-						    NULL));
+	assert_ok(store->driver->dead_letters->parked_next(store_tx(store), BILLING, &hold, arena,
+							   &next, NULL));
 	assert_string_equal(next.event.id.data, expected);
 	semel_arena_free(arena);
 }
@@ -262,16 +263,17 @@ static void a_hold_without_an_aggregate_type_holds_the_whole_topic(void **state)
 	assert_ok(store->driver->dead_letters->get(store, "d1", arena, &entry, NULL));
 	assert_int_equal(entry.parked, 2);
 	store_begin(store);
-	assert_ok(store->driver->holds->parked_first(store_tx(store), BILLING, &hold, arena, &first,
-						     NULL));
+	assert_ok(store->driver->dead_letters->parked_first(store_tx(store), BILLING, &hold, arena,
+							    &first, NULL));
 	assert_string_equal(first.event.id.data, "e1");
-	assert_ok(store->driver->holds->parked_remove(store_tx(store), first.entry_id, NULL));
-	assert_ok(store->driver->holds->parked_first(store_tx(store), BILLING, &hold, arena, &first,
-						     NULL));
+	assert_ok(
+		store->driver->dead_letters->parked_remove(store_tx(store), first.entry_id, NULL));
+	assert_ok(store->driver->dead_letters->parked_first(store_tx(store), BILLING, &hold, arena,
+							    &first, NULL));
 	assert_string_equal(first.event.id.data, "e2");
 	hold.aggregate_id = SEMEL_TEXT("payment.events");
-	assert_ok(store->driver->holds->parked_first(store_tx(store), BILLING, &hold, arena, &first,
-						     NULL));
+	assert_ok(store->driver->dead_letters->parked_first(store_tx(store), BILLING, &hold, arena,
+							    &first, NULL));
 	assert_null(first.entry_id.data);
 	store_commit(store);
 	semel_arena_free(arena);

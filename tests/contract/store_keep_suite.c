@@ -303,7 +303,7 @@ static void prune_keeps_dead_letters_with_followers(void **state)
 	store_add_dead_letter(store, store_dead("d2", &lonely));
 	parked.parked_behind = head.id;
 	store_begin(store);
-	assert_ok(store->driver->holds->parked_add(store_tx(store), &parked, NULL));
+	assert_ok(store->driver->dead_letters->parked_add(store_tx(store), &parked, NULL));
 	store_commit(store);
 	assert_int_equal(
 		prune(store, (struct semel_retention_cutoffs){ .dead_ms = STORE_NOW }, false).dead,

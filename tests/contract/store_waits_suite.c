@@ -45,7 +45,7 @@ static void park(semel_store *store, const char *id, const char *aggregate, cons
 	struct semel_dead_letter_row entry = store_dead(entry_id, &event);
 	entry.parked_behind = semel_text_of(behind);
 	store_begin(store);
-	assert_ok(store->driver->holds->parked_add(store_tx(store), &entry, NULL));
+	assert_ok(store->driver->dead_letters->parked_add(store_tx(store), &entry, NULL));
 	store_commit(store);
 }
 

@@ -72,11 +72,6 @@ static const struct semel_hold_functions holds = {
 	.list_ready = semel_sql_hold_list_ready,
 	.next_due = semel_sql_hold_next_due,
 	.count = semel_sql_hold_count,
-	.parked_add = semel_sql_parked_add,
-	.parked_first = semel_sql_parked_first,
-	.parked_next = semel_sql_parked_next,
-	.parked_exists = semel_sql_parked_exists,
-	.parked_remove = semel_sql_parked_remove,
 	.waits_each = semel_sql_waits_each,
 };
 
@@ -90,6 +85,11 @@ static const struct semel_dead_letter_functions dead_letters = {
 	.authorize = semel_sql_dead_authorize,
 	.return_to_outbox = semel_pg_dead_return_to_outbox,
 	.each = semel_sql_dead_each,
+	.parked_add = semel_sql_parked_add,
+	.parked_first = semel_sql_parked_first,
+	.parked_next = semel_sql_parked_next,
+	.parked_exists = semel_sql_parked_exists,
+	.parked_remove = semel_sql_parked_remove,
 };
 
 static const struct semel_upkeep_functions upkeep = {
