@@ -17,7 +17,6 @@
 #include "store/postgres/postgres.h"
 
 #include "base/error.h"
-#include "observe/log.h"
 #include "store/rules.h"
 
 #include <stdlib.h>
@@ -509,77 +508,5 @@ semel_status semel_pg_inbox_is_settled(semel_tx tx, struct semel_text scope, str
 	semel_status status = semel_pg_run(tx, &is_settled, &params, &result, error);
 	*settled_out = status == SEMEL_OK && semel_pg_bool(result, 0, 0);
 	semel_pg_clear(result);
-	return status;
-}
-
-/* ---- the weeks of the inbox: a consumer that registers has the next ones prepared ------------ */
-
-static const struct semel_pg_statement prepare_inbox = { .what = "create the inbox's partitions",
-							 .sql = "SELECT semel_inbox_prepare()" };
-
-/* Nothing depends on these partitions: a role that may not create them works without them. */
-static semel_status make_weeks(semel_store *store, semel_error *error)
-{
-	semel_error refused = { .status = SEMEL_OK };
-	semel_status status =
-		semel_pg_run(semel_pg_tx(store), &prepare_inbox, NULL, NULL, &refused);
-	if (status == SEMEL_CONFIG) {
-		semel_log(SEMEL_LOG_WARN, "cannot create the weekly partitions of the inbox",
-			  &(struct semel_log_fields){ .error = refused.text });
-		return SEMEL_OK;
-	}
-	if (status != SEMEL_OK && error != NULL)
-		*error = refused;
-	return status;
-}
-
-semel_status semel_pg_subscription_put(semel_store *store, const struct semel_subscription_row *row,
-				       int64_t now_ms, semel_error *error)
-{
-	semel_status status = semel_sql_subscription_put(store, row, now_ms, error);
-	if (status != SEMEL_OK || semel_pg_in_transaction(semel_pg_tx(store)))
-		return status;
-	return make_weeks(store, error);
-}
-
-/* ---- what the tables have of a batch of events ----------------------------------------------- */
-
-static const struct semel_sql_statement read_states = {
-	.what = "read holds and dead letters",
-	.often = true,
-	.in_transaction = true,
-	.text = { [SEMEL_SQL_POSTGRES] = "SELECT number, " SEMEL_SQL_HOLD_COLUMNS(
-			  SEMEL_SQL_POSTGRES_MS) ", letter, replay_count, settled"
-						 " FROM semel_states_look(?1, ?2::text[], "
-						 "?3::text[], ?4::text[])" }
-};
-
-semel_status semel_pg_states_read(semel_tx tx, struct semel_text scope,
-				  struct semel_state_batch *batch, semel_error *error)
-{
-	struct semel_sql_query query;
-	struct semel_buffer ids = { 0 }, types = { 0 }, keys = { 0 };
-	semel_sql_prepare(&query, tx, &read_states, error);
-	for (size_t i = 0; i < batch->count; i++) {
-		semel_pg_array_text(&ids, batch->queries[i].event_id);
-		semel_pg_array_text(&types, batch->queries[i].key.type);
-		semel_pg_array_text(&keys, batch->queries[i].key.id);
-	}
-	semel_sql_bind_text(&query, scope);
-	semel_sql_bind_text(&query, semel_pg_array_end(&ids));
-	semel_sql_bind_text(&query, semel_pg_array_end(&types));
-	semel_sql_bind_text(&query, semel_pg_array_end(&keys));
-	if (ids.failed || types.failed || keys.failed)
-		semel_sql_stop(&query,
-			       semel_error_set(error, SEMEL_INTERNAL, "out of memory for a batch"));
-	semel_sql_states_clear(batch);
-	while (semel_sql_next(&query)) {
-		int64_t number = semel_sql_int(&query, 0);
-		semel_sql_state_read(&query, 1, batch->arena, &batch->results[number - 1]);
-	}
-	semel_status status = semel_sql_finish(&query);
-	semel_buffer_free(&ids);
-	semel_buffer_free(&types);
-	semel_buffer_free(&keys);
 	return status;
 }

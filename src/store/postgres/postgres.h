@@ -3,7 +3,8 @@
  * run.
  *
  * What the seam requires of every SQL store: driver (the tables of functions), connect, schema,
- * transaction, engine (statements), outbox, mark, lease, inbox, effect, retention, examine.
+ * transaction, engine (statements), outbox, mark, lease, inbox, effect, holds, upkeep, retention,
+ * examine.
  * PostgreSQL's own: commit_order, watermark and previous, for its many writers; sweep; wakeup;
  * sql_text. Optional parts of the seam: trial; and changes, stream, pgoutput, visible and flush,
  * which are the change stream (changes.h).
@@ -336,8 +337,12 @@ semel_inbox_change_fn semel_pg_inbox_change;
 semel_inbox_forget_fn semel_pg_inbox_forget;
 semel_inbox_renew_fn semel_pg_inbox_renew;
 semel_inbox_is_settled_fn semel_pg_inbox_is_settled;
-semel_subscription_put_fn semel_pg_subscription_put;
+
+/* holds.c */
 semel_states_read_fn semel_pg_states_read;
+
+/* upkeep.c */
+semel_subscription_put_fn semel_pg_subscription_put;
 
 /* effect.c */
 semel_store_execute_fn semel_pg_execute;
