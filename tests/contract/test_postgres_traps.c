@@ -566,6 +566,38 @@ static void prune_does_not_read_what_is_young(void **state)
 	semel_libpq.finish(connection);
 }
 
+/* One call of prune; how many dead letters it removed. */
+static semel_status prune_once(semel_store *store, uint64_t *dead_out)
+{
+	const struct semel_retention_cutoffs cutoffs = { .dead_ms = STORE_NOW + 1 };
+	struct semel_prune_counts counts = { 0 };
+	bool more = false;
+	semel_status status =
+		store->driver->upkeep->prune(store, &cutoffs, false, &counts, &more, NULL);
+	*dead_out = counts.dead;
+	return status;
+}
+
+static void a_prune_that_failed_begins_again_where_it_failed(void **state)
+{
+	(void)state;
+	PGconn *connection = connect_as_application();
+	semel_store *store = store_open_one();
+	struct semel_event event = store_event("e1", "a");
+	uint64_t dead = 0;
+	store_add_dead_letter(store, store_dead("d1", &event));
+	postgres_ask(connection, "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql"
+				 " AS $$ BEGIN RAISE EXCEPTION 'not now'; END $$;"
+				 " CREATE TRIGGER refuse BEFORE DELETE ON semel_dead_letter"
+				 " FOR EACH ROW EXECUTE FUNCTION refuse()");
+	assert_int_not_equal(prune_once(store, &dead), SEMEL_OK);
+	postgres_ask(connection, "DROP TRIGGER refuse ON semel_dead_letter");
+	assert_ok(prune_once(store, &dead));
+	assert_int_equal(dead, 1);
+	semel_store_close(store);
+	semel_libpq.finish(connection);
+}
+
 static const struct CMUnitTest tests[] = {
 	POSTGRES_TEST(a_prepared_transaction_is_waited_for),
 	POSTGRES_TEST(numbers_in_blocks_are_refused),
@@ -590,6 +622,7 @@ static const struct CMUnitTest tests[] = {
 	POSTGRES_TEST(a_week_in_use_stays_until_the_next_prune),
 	POSTGRES_TEST(a_week_with_a_claim_of_late_stays),
 	POSTGRES_TEST(prune_does_not_read_what_is_young),
+	POSTGRES_TEST(a_prune_that_failed_begins_again_where_it_failed),
 };
 
 int main(void)

@@ -75,6 +75,13 @@ struct semel_pg_commit_bound {
 	int64_t from_seq, to_seq, latest;
 };
 
+/* Where the last bounded prune stopped; see retention.c. */
+struct semel_pg_prune_place {
+	size_t kind;
+	int64_t lane, seq;
+	int64_t dead_ms;
+};
+
 struct semel_pg_previous; /* the last events of aggregates, in previous.c */
 struct semel_pg_wakeup;   /* what wakes a sleeping relay, in wakeup.c */
 struct semel_pg_effects;  /* the prepared SQL handler, in effect.c */
@@ -118,11 +125,7 @@ struct semel_pg_store {
 		int64_t after_seq[SEMEL_PG_LANES];
 		int64_t began_ms[SEMEL_PG_LANES], next_ms[SEMEL_PG_LANES]; /* steady */
 	} sweep;
-	struct { /* where the last bounded prune stopped; see retention.c */
-		size_t kind;
-		int64_t lane, seq;
-		int64_t dead_ms;
-	} prune;
+	struct semel_pg_prune_place prune;
 };
 
 static inline struct semel_pg_store *semel_pg_of(semel_store *store)

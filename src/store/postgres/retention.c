@@ -354,18 +354,21 @@ static bool is_wanted(size_t kind, const struct semel_retention_cutoffs *cutoffs
 	return cutoff_ms != 0;
 }
 
-/* Removes one part of the next kind. */
+/* Removes one part of the next kind. A part that failed is the next one again. */
 static semel_status prune_some(struct semel_pg_store *store,
 			       const struct semel_retention_cutoffs *cutoffs,
 			       struct semel_prune_counts *counts, semel_error *error)
 {
 	bool entered = false, done = false;
+	struct semel_pg_prune_place before = store->prune;
 	semel_status status = semel_sql_enter(&store->base, &entered, error);
 	if (status != SEMEL_OK)
 		return status;
 	status = kinds[store->prune.kind].step(store, cutoffs, counts, &done, error);
 	status = semel_sql_leave(&store->base, entered, status, error);
-	if (status == SEMEL_OK && done)
+	if (status != SEMEL_OK)
+		store->prune = before;
+	else if (done)
 		store->prune.kind++;
 	return status;
 }
