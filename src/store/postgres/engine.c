@@ -307,10 +307,7 @@ static const char *text_of(const struct source *source, struct semel_buffer *buf
 {
 	if (!source->shared)
 		return source->sql;
-	semel_buffer_string(buffer, source->sql);
-	for (size_t i = 0; !buffer->failed && i < buffer->length; i++)
-		if (buffer->data[i] == '?')
-			buffer->data[i] = '$';
+	semel_sql_translate(buffer, source->sql, '$');
 	if (!buffer->failed)
 		return buffer->data;
 	(void)semel_error_set(error, SEMEL_INTERNAL, "out of memory for a statement");

@@ -7,11 +7,14 @@
 #include "base/error.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <stdio.h>
+#include <string.h>
 
 void semel_sql_prepare(struct semel_sql_query *query, semel_tx tx,
 		       const struct semel_sql_statement *statement, semel_error *error)
 {
+	assert(statement->text[tx.driver->sql->dialect] != NULL);
 	query->engine = tx.driver->sql;
 	query->rows = (struct semel_sql_rows){ .tx = tx, .statement = statement };
 	query->count = 0;
@@ -20,6 +23,25 @@ void semel_sql_prepare(struct semel_sql_query *query, semel_tx tx,
 	query->error = error;
 	if (statement->in_transaction)
 		query->status = query->engine->require_transaction(tx, statement->what, error);
+}
+
+void semel_sql_translate(struct semel_buffer *buffer, const char *sql, char mark)
+{
+	while (*sql != '\0') {
+		size_t length = strcspn(sql, "?'\"`");
+		semel_buffer_append(buffer, sql, length);
+		sql += length;
+		if (*sql == '?') {
+			bool numbered = isdigit((unsigned char)sql[1]);
+			semel_buffer_append(buffer, numbered ? &mark : sql, 1);
+			sql++;
+		} else if (*sql != '\0') {
+			const char *end = strchr(sql + 1, *sql);
+			length = end != NULL ? (size_t)(end - sql) + 1 : strlen(sql);
+			semel_buffer_append(buffer, sql, length);
+			sql += length;
+		}
+	}
 }
 
 static struct semel_sql_value *add(struct semel_sql_query *query, enum semel_sql_type type)

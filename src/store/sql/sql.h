@@ -135,6 +135,10 @@ struct semel_sql_engine {
 	int64_t (*to_local_ms)(semel_tx tx, int64_t time_ms);
 };
 
+/* For engines: appends the statement with its parameters as `mark` and the number ('$': $1, $2, …).
+ * String literals and quoted names are copied as they are. */
+void semel_sql_translate(struct semel_buffer *buffer, const char *sql, char mark);
+
 /* ---- queries --------------------------------------------------------------------------------- */
 
 struct semel_sql_query {
@@ -147,6 +151,7 @@ struct semel_sql_query {
 	semel_error *error;
 };
 
+/* The statement must have a text for the dialect of the transaction's engine. */
 void semel_sql_prepare(struct semel_sql_query *query, semel_tx tx,
 		       const struct semel_sql_statement *statement, semel_error *error);
 

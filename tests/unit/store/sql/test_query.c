@@ -72,8 +72,11 @@ static const struct semel_sql_engine functions = { .require_transaction = requir
 						   .integer = integer,
 						   .to_server_ms = one_hour_later };
 static const struct semel_store_driver driver = { .scheme = "test", .sql = &functions };
-static const struct semel_sql_statement statement = { .what = "test" };
-static const struct semel_sql_statement in_transaction = { .what = "test", .in_transaction = true };
+static const struct semel_sql_statement statement = { .what = "test",
+						      .text = SEMEL_SQL_SAME("SELECT 1") };
+static const struct semel_sql_statement in_transaction = { .what = "test",
+							   .in_transaction = true,
+							   .text = SEMEL_SQL_SAME("SELECT 1") };
 
 static struct semel_sql_query prepared(const struct semel_sql_statement *of)
 {
@@ -166,6 +169,33 @@ static void a_lease_is_compared_by_the_clock_of_the_database(void **state)
 	assert_int_equal(engine.last_number, 3601000);
 }
 
+static void assert_translated(const char *sql, const char *expected)
+{
+	struct semel_buffer buffer = { 0 };
+	semel_sql_translate(&buffer, sql, '$');
+	assert_string_equal(buffer.data, expected);
+	semel_buffer_free(&buffer);
+}
+
+static void parameters_are_written_as_the_engine_wants_them(void **state)
+{
+	(void)state;
+	assert_translated("?1", "$1");
+	assert_translated("SELECT ?2, f(?12) WHERE a=?2", "SELECT $2, f($12) WHERE a=$2");
+	assert_translated("SELECT 1", "SELECT 1");
+	assert_translated("a ? b AND c ?| ?1", "a ? b AND c ?| $1");
+}
+
+static void literals_and_quoted_names_are_left_alone(void **state)
+{
+	(void)state;
+	assert_translated("SELECT 'is it ?1', ?1", "SELECT 'is it ?1', $1");
+	assert_translated("SELECT 'it''s ?1' || ?1", "SELECT 'it''s ?1' || $1");
+	assert_translated("SELECT \"a?1\", `b?2`, ?3", "SELECT \"a?1\", `b?2`, $3");
+	assert_translated("SELECT '\"', ?1, '\"'", "SELECT '\"', $1, '\"'");
+	assert_translated("SELECT ?1, 'no end ?1", "SELECT $1, 'no end ?1");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -176,6 +206,8 @@ int main(void)
 		cmocka_unit_test_setup(the_first_failure_is_the_result, reset),
 		cmocka_unit_test_setup(a_visitor_that_stops_ends_the_reading, reset),
 		cmocka_unit_test_setup(a_lease_is_compared_by_the_clock_of_the_database, reset),
+		cmocka_unit_test(parameters_are_written_as_the_engine_wants_them),
+		cmocka_unit_test(literals_and_quoted_names_are_left_alone),
 	};
 	return cmocka_run_group_tests_name("store: queries", tests, NULL, NULL);
 }
