@@ -396,6 +396,63 @@ static void two_connections_give_no_statement_the_same_name(void **state)
 	semel_store_close(other);
 }
 
+static const char *count_prepared(semel_store *store)
+{
+	return postgres_ask(semel_tx_postgres(store_tx(store)),
+			    "SELECT count(*) FROM pg_prepared_statements");
+}
+
+static void statements_run_without_room_to_prepare_them(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct semel_event event = store_event("e2", "b");
+	struct store_relay relay;
+	uint64_t count = 0;
+	assert_string_not_equal(count_prepared(store), "0"); /* opening it has prepared some */
+	size_t full = semel_pg_of(store)->prepared_count;
+	while (semel_pg_of(store)->prepared_count < SEMEL_PG_PREPARED_MAX)
+		semel_pg_of(store)->prepared[semel_pg_of(store)->prepared_count++] = NULL;
+	store_publish(store, "e1", "a", NULL);
+	store_relay_open(&relay, store, "r");
+	assert_string_equal(store_relay_fetch(&relay, 0), "e1");
+	store_relay_published(&relay, "e1");
+	assert_int_equal(store_claim_now(store, store_claim("e1")).found, SEMEL_FOUND_NEW);
+	store_add_dead_letter(store, store_dead("d1", &event));
+	assert_ok(store->driver->dead_letters->count(store, NULL, &count, NULL));
+	assert_int_equal(count, 1);
+	assert_int_equal(strtoul(count_prepared(store), NULL, 10), full);
+	store_relay_close(&relay);
+	semel_store_close(store);
+}
+
+/* Sends a sum and reads it. */
+static void assert_sent(semel_store *store)
+{
+	static const struct semel_pg_statement sum = { "add", "SELECT $1::int + $2::int" };
+	PGconn *connection = semel_tx_postgres(store_tx(store));
+	struct semel_pg_params params = { 0 };
+	semel_pg_add_int(&params, 40);
+	semel_pg_add_int(&params, 2);
+	assert_ok(semel_pg_send(semel_pg_of(store), &sum, &params, NULL));
+	PGresult *result = semel_libpq.getResult(connection);
+	assert_string_equal(semel_libpq.getvalue(result, 0, 0), "42");
+	semel_libpq.clear(result);
+	assert_null(semel_libpq.getResult(connection));
+}
+
+static void a_statement_is_sent_with_and_without_room_to_prepare_it(void **state)
+{
+	(void)state;
+	semel_store *prepares = store_open_one(), *is_full = store_open_one();
+	assert_sent(prepares);
+	assert_sent(prepares);
+	semel_pg_of(is_full)->prepared_count = SEMEL_PG_PREPARED_MAX;
+	assert_sent(is_full);
+	semel_store_close(is_full);
+	semel_store_close(prepares);
+}
+
 static void a_borrowed_connection_of_another_encoding_is_refused(void **state)
 {
 	(void)state;
@@ -615,6 +672,8 @@ static const struct CMUnitTest tests[] = {
 	POSTGRES_TEST(an_effect_that_takes_too_long_costs_an_attempt_and_a_lock_does_not),
 	POSTGRES_TEST(a_pooler_that_swaps_sessions_is_named),
 	POSTGRES_TEST(two_connections_give_no_statement_the_same_name),
+	POSTGRES_TEST(statements_run_without_room_to_prepare_them),
+	POSTGRES_TEST(a_statement_is_sent_with_and_without_room_to_prepare_it),
 	POSTGRES_TEST(a_borrowed_connection_of_another_encoding_is_refused),
 	POSTGRES_TEST(functions_search_only_pg_catalog),
 	POSTGRES_TEST(unset_time_outs_are_set_and_others_are_kept),

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -146,6 +147,7 @@ semel_status semel_pg_error(PGconn *connection, const PGresult *result, const ch
 
 static void add_value(struct semel_pg_params *params, const char *value, int length, int format)
 {
+	assert(params->count < SEMEL_PG_PARAMS_MAX);
 	int at = params->count++;
 	params->values[at] = value;
 	params->lengths[at] = length;
@@ -199,9 +201,16 @@ void semel_pg_add_bytes(struct semel_pg_params *params, struct semel_text text)
 	add_value(params, as_text ? NULL : semel_text_chars(text), (int)text.length, 1);
 }
 
+/* Room for the text of the next value. */
+static char *scratch_of(struct semel_pg_params *params)
+{
+	assert(params->count < SEMEL_PG_PARAMS_MAX);
+	return params->scratch[params->count];
+}
+
 void semel_pg_add_int(struct semel_pg_params *params, int64_t number)
 {
-	char *scratch = params->scratch[params->count];
+	char *scratch = scratch_of(params);
 	snprintf(scratch, SEMEL_TIME_SIZE, "%lld", (long long)number);
 	add_value(params, scratch, 0, 0);
 }
@@ -213,7 +222,7 @@ void semel_pg_add_bool(struct semel_pg_params *params, bool value)
 
 void semel_pg_add_time(struct semel_pg_params *params, int64_t time_ms)
 {
-	char *scratch = params->scratch[params->count];
+	char *scratch = scratch_of(params);
 	if (time_ms != 0)
 		semel_time_format(time_ms, scratch);
 	add_value(params, time_ms == 0 ? NULL : scratch, 0, 0);
@@ -314,17 +323,20 @@ static const char *text_of(const struct source *source, struct semel_buffer *buf
 	return NULL;
 }
 
+/* The name of the statement on this connection, where it is prepared when it is first used; empty:
+ * no more statements are prepared, and this one is sent as a text. */
 static semel_status prepare(struct semel_pg_store *store, const struct source *source,
 			    char name_out[SEMEL_PG_NAME_SIZE], semel_error *error)
 {
 	size_t at = 0;
 	while (at < store->prepared_count && store->prepared[at] != source->key)
 		at++;
+	name_out[0] = '\0';
+	if (at == SEMEL_PG_PREPARED_MAX)
+		return SEMEL_OK;
 	semel_pg_name(store->connection, "semel", at, name_out);
 	if (at < store->prepared_count)
 		return SEMEL_OK;
-	if (at == SEMEL_PG_PREPARED_MAX)
-		return semel_error_set(error, SEMEL_INTERNAL, "too many prepared statements");
 	struct semel_buffer buffer = { 0 };
 	const char *text = text_of(source, &buffer, error);
 	if (text == NULL)
@@ -340,18 +352,34 @@ static semel_status prepare(struct semel_pg_store *store, const struct source *s
 	return status;
 }
 
-semel_status semel_pg_prepare(struct semel_pg_store *store,
-			      const struct semel_pg_statement *statement,
-			      char name_out[SEMEL_PG_NAME_SIZE], semel_error *error)
+semel_status semel_pg_send(struct semel_pg_store *store, const struct semel_pg_statement *statement,
+			   struct semel_pg_params *params, semel_error *error)
 {
 	const struct source source = source_of(statement);
-	return prepare(store, &source, name_out, error);
+	PGconn *connection = store->connection;
+	char name[SEMEL_PG_NAME_SIZE];
+	semel_status status = prepare(store, &source, name, error);
+	if (status != SEMEL_OK)
+		goto free_params;
+	int sent = name[0] == '\0'
+			   ? semel_libpq.sendQueryParams(connection, source.sql, params->count,
+							 NULL, params->values, params->lengths,
+							 params->formats, 0)
+			   : semel_libpq.sendQueryPrepared(connection, name, params->count,
+							   params->values, params->lengths,
+							   params->formats, 0);
+	if (sent == 0)
+		status = semel_pg_error(connection, NULL, source.what, error);
+
+free_params:
+	semel_pg_params_free(params);
+	return status;
 }
 
-/* On a borrowed connection, where nothing is prepared. */
-static semel_status send_text(PGconn *connection, const struct source *source,
-			      const struct semel_pg_params *params, PGresult **result_out,
-			      semel_error *error)
+/* Where nothing is prepared: on a borrowed connection, or when no more statements are. */
+static semel_status execute_text(PGconn *connection, const struct source *source,
+				 const struct semel_pg_params *params, PGresult **result_out,
+				 semel_error *error)
 {
 	struct semel_buffer buffer = { 0 };
 	const char *text = text_of(source, &buffer, error);
@@ -363,19 +391,21 @@ static semel_status send_text(PGconn *connection, const struct source *source,
 	return SEMEL_OK;
 }
 
-static semel_status send(semel_tx tx, const struct source *source,
-			 const struct semel_pg_params *params, PGresult **result_out,
-			 semel_error *error)
+static semel_status execute(semel_tx tx, const struct source *source,
+			    const struct semel_pg_params *params, PGresult **result_out,
+			    semel_error *error)
 {
 	char name[SEMEL_PG_NAME_SIZE];
 	if (tx.store == NULL)
-		return send_text(tx.native, source, params, result_out, error);
+		return execute_text(tx.native, source, params, result_out, error);
 	semel_status status = semel_pg_effects_collect(semel_pg_of(tx.store), error);
 	if (status != SEMEL_OK)
 		return status;
 	status = prepare(semel_pg_of(tx.store), source, name, error);
 	if (status != SEMEL_OK)
 		return status;
+	if (name[0] == '\0')
+		return execute_text(tx.native, source, params, result_out, error);
 	*result_out = semel_libpq.execPrepared(tx.native, name, params->count, params->values,
 					       params->lengths, params->formats, 0);
 	return SEMEL_OK;
@@ -387,7 +417,7 @@ static semel_status run_source(semel_tx tx, const struct source *source,
 {
 	static const struct semel_pg_params none = { 0 };
 	PGresult *result = NULL;
-	semel_status status = send(tx, source, params == NULL ? &none : params, &result, error);
+	semel_status status = execute(tx, source, params == NULL ? &none : params, &result, error);
 	semel_pg_params_free(params);
 	if (result_out != NULL)
 		*result_out = NULL;

@@ -97,7 +97,7 @@ semel_status semel_pg_flush_send(struct semel_changes *base, const struct semel_
 {
 	struct semel_pg_changes *changes = semel_pg_changes_of(base);
 	struct semel_pg_params params = { 0 };
-	char name[SEMEL_PG_NAME_SIZE], position[24];
+	char position[24];
 	semel_tx tx = { 0 };
 	semel_status status = semel_pg_changes_statement_tx(changes, &tx, error);
 	if (status != SEMEL_OK)
@@ -105,17 +105,10 @@ semel_status semel_pg_flush_send(struct semel_changes *base, const struct semel_
 	status = check_visibility(changes, flush, error);
 	if (status != SEMEL_OK)
 		return status;
-	struct semel_pg_store *store = semel_pg_of(changes->statement_store);
-	status = semel_pg_prepare(store, &flush_rows, name, error);
-	if (status != SEMEL_OK)
-		return semel_pg_changes_failed(changes, status);
 	collect_rows(changes, flush);
 	semel_pg_lsn_format(flush->position, position);
 	add_params(changes, flush, position, &params);
-	if (semel_libpq.sendQueryPrepared(store->connection, name, params.count, params.values,
-					  params.lengths, params.formats, 0) == 0)
-		status = semel_pg_error(store->connection, NULL, flush_rows.what, error);
-	semel_pg_params_free(&params);
+	status = semel_pg_send(semel_pg_of(changes->statement_store), &flush_rows, &params, error);
 	changes->flush.lease_count = flush->lease_count;
 	changes->flush.row_count = flush->count;
 	changes->flush.sent = status == SEMEL_OK;

@@ -31,7 +31,7 @@ semel_status semel_pg_states_read(semel_tx tx, struct semel_text scope,
 	semel_sql_bind_text(&query, semel_pg_array_end(&keys));
 	if (ids.failed || types.failed || keys.failed)
 		semel_sql_stop(&query,
-			       semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch"));
+			       semel_error_set(error, SEMEL_INTERNAL, "out of memory for a batch"));
 	semel_sql_states_clear(batch);
 	while (semel_sql_next(&query)) {
 		int64_t number = semel_sql_int(&query, 0);

@@ -28,7 +28,7 @@
 #define SEMEL_PG_SCHEMA                9  /* the newest version that this code knows */
 #define SEMEL_PG_LANES                 16 /* as the schema's trigger computes them */
 #define SEMEL_PG_PARAMS_MAX            26
-#define SEMEL_PG_PREPARED_MAX          96
+#define SEMEL_PG_PREPARED_MAX          256 /* more than there are; the others run unprepared */
 #define SEMEL_PG_NAME_SIZE             48
 #define SEMEL_PG_WATERMARK_ENTRIES_MAX 64
 
@@ -191,10 +191,9 @@ bool semel_pg_was_cancelled(const PGresult *result);
  * where the name must be missing rather than denote another statement. */
 void semel_pg_name(PGconn *connection, const char *kind, size_t number,
 		   char name_out[SEMEL_PG_NAME_SIZE]);
-/* The name of the statement on this connection; prepares it when it is first used. */
-semel_status semel_pg_prepare(struct semel_pg_store *store,
-			      const struct semel_pg_statement *statement,
-			      char name_out[SEMEL_PG_NAME_SIZE], semel_error *error);
+/* Sends the statement and does not wait for the answer; params are consumed. */
+semel_status semel_pg_send(struct semel_pg_store *store, const struct semel_pg_statement *statement,
+			   struct semel_pg_params *params, semel_error *error);
 
 /* Reading results. */
 int semel_pg_rows(const PGresult *result);
