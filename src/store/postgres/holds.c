@@ -9,9 +9,9 @@ static const struct semel_sql_statement read_states = {
 	.often = true,
 	.in_transaction = true,
 	.text = { [SEMEL_SQL_POSTGRES] = "SELECT number, " SEMEL_SQL_HOLD_COLUMNS(
-			  SEMEL_SQL_POSTGRES_MS) ", letter, replay_count, settled"
-						 " FROM semel_states_look(?1, ?2::text[], "
-						 "?3::text[], ?4::text[])" }
+			  SEMEL_SQL_POSTGRES) ", letter, replay_count, settled"
+					      " FROM semel_states_look(?1, ?2::text[], "
+					      "?3::text[], ?4::text[])" }
 };
 
 semel_status semel_pg_states_read(semel_tx tx, struct semel_text scope,

@@ -87,7 +87,7 @@ static const struct semel_sql_statement prepare_inbox = {
 	.what = "create the inbox's partitions", .text = ONLY("SELECT semel_inbox_prepare()")
 };
 
-#define OLD_BY_TIME SEMEL_SQL_OLD_BY_TIME
+#define OLD_BY_TIME SEMEL_SQL_OLD_BY_TIME("d")
 static const struct semel_sql_statement lock_holds = {
 	.what = "lock the holds of old dead letters",
 	.text = ONLY("SELECT 1 FROM semel_hold w WHERE w.state = 'dead' AND EXISTS (SELECT 1"

@@ -47,39 +47,43 @@ enum column {
 
 /* ---- inserting ------------------------------------------------------------------------------- */
 
-/* In SQLite, an event without a time gets that of the epoch, because retention needs one. */
-#define INSERT_ENTRY(event_time, bytes, values)                                                    \
-	"INSERT INTO semel_dead_letter AS d (entry_id, scope, event_id, event_type,"               \
-	" aggregate_type, aggregate_id, topic, routing_key, content_type, event_time,"             \
-	" \"partition\", \"offset\", failure_reason, failed_at, saga_id, correlation_id,"          \
-	" attempts, replay_count, parked_behind, " bytes ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7,"   \
-	" ?8, ?9, " event_time ", ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, " values ")"
-#define INSERT_SQLITE                                                                              \
-	INSERT_ENTRY("coalesce(?10, '1970-01-01T00:00:00.000Z')", "headers, payload", "?20, ?21")
-#define INSERT_POSTGRES                                                                            \
-	INSERT_ENTRY("?10", "headers, headers_bytes, payload, payload_bytes", "?20, ?21, ?22, ?23")
+// clang-format off
+/* SQLite: an event without a time gets that of the epoch, because retention needs one. */
+#define SEMEL_SQL_SQLITE_EVENT_TIME   "coalesce(?10, '1970-01-01T00:00:00.000Z')"
+#define SEMEL_SQL_POSTGRES_EVENT_TIME "?10"
+/* Headers and payload, and the parameters that they are inserted from. */
+#define SEMEL_SQL_SQLITE_BYTES          "headers, payload"
+#define SEMEL_SQL_POSTGRES_BYTES        "headers, payload, headers_bytes, payload_bytes"
+#define SEMEL_SQL_SQLITE_BYTES_VALUES   "?20, ?21"
+#define SEMEL_SQL_POSTGRES_BYTES_VALUES "?20, ?22, ?21, ?23"
 
-#define ADD_AGAIN                                                                                  \
-	" ON CONFLICT (scope, event_id) WHERE parked_behind IS NULL AND event_id IS NOT NULL"      \
-	" DO UPDATE SET status = 'PENDING', failure_reason = excluded.failure_reason,"             \
-	" failed_at = excluded.failed_at, attempts = excluded.attempts,"                           \
-	" replay_count = CASE WHEN d.replay_count > excluded.replay_count THEN d.replay_count"     \
-	" ELSE excluded.replay_count END, discard_reason = NULL, settled_at = NULL"                \
-	" RETURNING entry_id, replay_count"
-static const struct semel_sql_statement add_entry = {
-	.what = "write a dead letter",
-	.in_transaction = true,
-	.text = { [SEMEL_SQL_SQLITE] = INSERT_SQLITE ADD_AGAIN,
-		  [SEMEL_SQL_POSTGRES] = INSERT_POSTGRES ADD_AGAIN }
-};
-#define ADD_ONCE " ON CONFLICT (scope, event_id) WHERE parked_behind IS NOT NULL DO NOTHING"
-static const struct semel_sql_statement add_follower = {
-	.what = "park an event",
-	.often = true,
-	.in_transaction = true,
-	.text = { [SEMEL_SQL_SQLITE] = INSERT_SQLITE ADD_ONCE,
-		  [SEMEL_SQL_POSTGRES] = INSERT_POSTGRES ADD_ONCE }
-};
+#define PLACE(D) D##_NAME("partition") ", " D##_NAME("offset")
+#define INSERT_ENTRY(D)                                                                            \
+	"INSERT INTO semel_dead_letter (entry_id, scope, event_id, event_type,"                    \
+	" aggregate_type, aggregate_id, topic, routing_key, content_type, event_time, "            \
+	PLACE(D) ", failure_reason, failed_at, saga_id, correlation_id,"                           \
+	" attempts, replay_count, parked_behind, " D##_BYTES                                       \
+	") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, " D##_EVENT_TIME                            \
+	", ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, " D##_BYTES_VALUES ")"
+
+#define ADD_ENTRY(D)                                                                               \
+	INSERT_ENTRY(D)                                                                            \
+	D##_ON_CONFLICT("(scope, event_id) WHERE parked_behind IS NULL AND event_id IS NOT NULL")  \
+	"status = 'PENDING', failure_reason = " D##_NEW("failure_reason")                          \
+	", failed_at = " D##_NEW("failed_at") ", attempts = " D##_NEW("attempts")                  \
+	", replay_count = CASE WHEN semel_dead_letter.replay_count > " D##_NEW("replay_count")     \
+	" THEN semel_dead_letter.replay_count ELSE " D##_NEW("replay_count")                       \
+	" END, discard_reason = NULL, settled_at = NULL RETURNING entry_id, replay_count"
+static const struct semel_sql_statement add_entry = { .what = "write a dead letter",
+						      .in_transaction = true,
+						      .text = SEMEL_SQL_EACH(ADD_ENTRY) };
+#define ADD_FOLLOWER(D)                                                                            \
+	INSERT_ENTRY(D) D##_IGNORE("(scope, event_id) WHERE parked_behind IS NOT NULL")
+static const struct semel_sql_statement add_follower = { .what = "park an event",
+							 .often = true,
+							 .in_transaction = true,
+							 .text = SEMEL_SQL_EACH(ADD_FOLLOWER) };
+// clang-format on
 
 static void bind_entry(struct semel_sql_query *query, const struct semel_dead_letter_row *entry,
 		       struct semel_text parked_behind)
@@ -130,62 +134,47 @@ static void bind_entry(struct semel_sql_query *query, const struct semel_dead_le
 	" FROM semel_outbox_exception x WHERE x.aggregate_type = d.aggregate_type"                 \
 	" AND x.aggregate_id = d.aggregate_id AND x.state = 'parked') ELSE 0 END"
 
+// clang-format off
 #define NAMES                                                                                      \
 	"entry_id, scope, event_id, event_type, aggregate_type, aggregate_id, topic, routing_key," \
 	" content_type, "
-#define PLACE  ", \"partition\", \"offset\", "
 #define COUNTS ", attempts, replay_count, parked_behind, status, "
-#define ENTRY(ms)                                                                                  \
-	NAMES ms("event_time") PLACE                                                               \
-		"failure_reason, " ms("failed_at") ", saga_id,"                                    \
-						   " correlation_id" COUNTS                        \
-						   "discard_reason, " ms("settled_at") ", "
-#define BYTES_SQLITE   ", headers, payload"
-#define BYTES_POSTGRES ", headers, payload, headers_bytes, payload_bytes"
-/* SELECT(ms, bytes) for each dialect. */
-#define EACH_ENTRY(SELECT)                                                                         \
-	{                                                                                          \
-		[SEMEL_SQL_SQLITE] = SELECT(SEMEL_SQL_SQLITE_MS, BYTES_SQLITE),                    \
-		[SEMEL_SQL_POSTGRES] = SELECT(SEMEL_SQL_POSTGRES_MS, BYTES_POSTGRES)               \
-	}
-
-#define GET_ENTRY(ms, bytes)                                                                       \
-	"SELECT " ENTRY(ms) FOLLOWERS bytes " FROM semel_dead_letter d"                            \
-					    " WHERE d.entry_id = ?1 AND d.parked_behind IS NULL"
+#define ENTRY(D)                                                                                   \
+	NAMES D##_MS("event_time") ", " PLACE(D) ", failure_reason, " D##_MS("failed_at")          \
+	", saga_id, correlation_id" COUNTS "discard_reason, " D##_MS("settled_at") ", "
+#define GET_ENTRY(D)                                                                               \
+	"SELECT " ENTRY(D) FOLLOWERS ", " D##_BYTES " FROM semel_dead_letter d"                    \
+	" WHERE d.entry_id = ?1 AND d.parked_behind IS NULL"
 static const struct semel_sql_statement get_entry = { .what = "read a dead letter",
-						      .text = EACH_ENTRY(GET_ENTRY) };
+						      .text = SEMEL_SQL_EACH(GET_ENTRY) };
 
 /* The same columns for a list, with texts cut; instead of the payload, what its size is read
  * from. */
-#define CUT(column)                                                                                \
-	"CASE WHEN length(" column ") > " SEMEL_DEAD_BRIEF " THEN substr(" column                  \
-	", 1, " SEMEL_DEAD_BRIEF ") || '…' ELSE " column " END"
-#define BRIEF(ms)                                                                                  \
-	NAMES ms("event_time") PLACE CUT("failure_reason") ", " ms("failed_at") ", " CUT(          \
-		"saga_id") ", " CUT("correlation_id")                                              \
-		COUNTS CUT("discard_reason") ", " ms("settled_at") ", "
-#define BRIEF_SQLITE                                                                               \
-	", CASE WHEN length(CAST(headers AS BLOB)) > " SEMEL_DEAD_BRIEF " THEN 'null'"             \
+#define CUT(D, column) SEMEL_SQL_CUT(D, column, SEMEL_DEAD_BRIEF)
+#define BRIEF(D)                                                                                   \
+	NAMES D##_MS("event_time") ", " PLACE(D) ", " CUT(D, "failure_reason") ", "                \
+	D##_MS("failed_at") ", " CUT(D, "saga_id") ", " CUT(D, "correlation_id")                   \
+	COUNTS CUT(D, "discard_reason") ", " D##_MS("settled_at") ", "
+#define SEMEL_SQL_SQLITE_SIZES                                                                     \
+	"CASE WHEN length(CAST(headers AS BLOB)) > " SEMEL_DEAD_BRIEF " THEN 'null'"               \
 	" ELSE headers END, position"
-#define BRIEF_POSTGRES                                                                             \
-	", CASE WHEN coalesce(octet_length(headers), octet_length(headers_bytes))"                 \
+#define SEMEL_SQL_POSTGRES_SIZES                                                                   \
+	"CASE WHEN coalesce(octet_length(headers), octet_length(headers_bytes))"                   \
 	" > " SEMEL_DEAD_BRIEF " THEN 'null' ELSE headers END,"                                    \
 	" coalesce(octet_length(payload), octet_length(payload_bytes)),"                           \
 	" CASE WHEN octet_length(headers_bytes) <= " SEMEL_DEAD_BRIEF " THEN headers_bytes END"
-#define LIST_ENTRIES(ms, bytes)                                                                    \
-	"SELECT " BRIEF(ms) FOLLOWERS bytes                                                        \
-		" FROM semel_dead_letter d"                                                        \
-		" WHERE d.parked_behind IS NULL AND (d.status = ?1 OR ?1 IS NULL)"                 \
-		" AND (d.scope = ?2 OR ?2 IS NULL) AND (d.event_type = ?3 OR ?3 IS NULL)"          \
-		" AND (d.failed_at >= ?4 OR ?4 IS NULL) AND (d.failed_at < ?5 OR ?5 IS NULL)"      \
-		" AND ((d.failed_at, d.entry_id) > (SELECT a.failed_at, a.entry_id"                \
-		" FROM semel_dead_letter a WHERE a.entry_id = ?6) OR ?6 IS NULL)"                  \
-		" ORDER BY d.failed_at, d.entry_id LIMIT ?7"
-static const struct semel_sql_statement list_entries = {
-	.what = "list the dead letters",
-	.text = { [SEMEL_SQL_SQLITE] = LIST_ENTRIES(SEMEL_SQL_SQLITE_MS, BRIEF_SQLITE),
-		  [SEMEL_SQL_POSTGRES] = LIST_ENTRIES(SEMEL_SQL_POSTGRES_MS, BRIEF_POSTGRES) }
-};
+#define LIST_ENTRIES(D)                                                                            \
+	"SELECT " BRIEF(D) FOLLOWERS ", " D##_SIZES " FROM semel_dead_letter d"                    \
+	" WHERE d.parked_behind IS NULL AND (d.status = ?1 OR ?1 IS NULL)"                         \
+	" AND (d.scope = ?2 OR ?2 IS NULL) AND (d.event_type = ?3 OR ?3 IS NULL)"                  \
+	" AND (d.failed_at >= ?4 OR ?4 IS NULL) AND (d.failed_at < ?5 OR ?5 IS NULL)"              \
+	" AND ((d.failed_at, d.entry_id) > (SELECT a.failed_at, a.entry_id"                        \
+	" FROM semel_dead_letter a WHERE a.entry_id = ?6) OR ?6 IS NULL)"                          \
+	" ORDER BY d.failed_at, d.entry_id LIMIT ?7"
+static const struct semel_sql_statement list_entries = { .what = "list the dead letters",
+							 .text = SEMEL_SQL_EACH(LIST_ENTRIES) };
+// clang-format on
+
 static const struct semel_sql_statement count_pending = {
 	.what = "count the dead letters",
 	.text = SEMEL_SQL_SAME("SELECT count(*) FROM semel_dead_letter WHERE parked_behind IS NULL"
@@ -309,23 +298,21 @@ semel_status semel_sql_dead_count(semel_store *store, const char *scope, uint64_
 	return semel_sql_finish(&query);
 }
 
-#define DEAD_STATUS "CASE WHEN parked_behind IS NULL THEN status ELSE 'PARKED' END"
+// clang-format off
+#define DEAD_ID(D)                                                                                 \
+	"SELECT event_id, CASE WHEN parked_behind IS NULL THEN status ELSE 'PARKED' END, topic, "  \
+	D##_MS("event_time")
+#define WITH_ID "scope = ?1 AND event_id IS NOT NULL"
 static const struct semel_sql_statement each_dead = {
 	.what = "read the dead letters",
-	.text = { [SEMEL_SQL_SQLITE] =
-			  "SELECT event_id, " DEAD_STATUS ", topic, event_time"
-			  " FROM semel_dead_letter WHERE scope = ?1 AND event_id IS NOT NULL"
-			  " ORDER BY CAST(event_id AS BLOB)",
-		  [SEMEL_SQL_POSTGRES] =
-			  "SELECT event_id, " DEAD_STATUS ", topic, " SEMEL_SQL_POSTGRES_MS(
-				  "event_time") ","
-						" event_id, position FROM semel_dead_letter WHERE "
-						"scope = ?1"
-						" AND event_id IS NOT NULL AND (event_id, "
-						"position) >"
-						" (?2, coalesce(nullif(?3, ''), '-1')::bigint)"
-						" ORDER BY event_id, position LIMIT ?4" }
+	.text = { [SEMEL_SQL_SQLITE] = DEAD_ID(SEMEL_SQL_SQLITE) " FROM semel_dead_letter WHERE "
+			  WITH_ID " ORDER BY CAST(event_id AS BLOB)",
+		  [SEMEL_SQL_POSTGRES] = DEAD_ID(SEMEL_SQL_POSTGRES)
+			  ", event_id, position FROM semel_dead_letter WHERE " WITH_ID
+			  " AND (event_id, position) > (?2, coalesce(nullif(?3, ''), '-1')::bigint)"
+			  " ORDER BY event_id, position LIMIT ?4" }
 };
+// clang-format on
 
 semel_status semel_sql_dead_each(semel_store *store, struct semel_text scope,
 				 semel_id_visitor visit, void *user, semel_error *error)
@@ -336,9 +323,9 @@ semel_status semel_sql_dead_each(semel_store *store, struct semel_text scope,
 /* ---- moving ---------------------------------------------------------------------------------- */
 
 /* Locks the entry, so that of two concurrent moves the second sees what the first has done. */
-#define READ_STATUS(ms, for_update)                                                                \
+#define READ_STATUS(D)                                                                             \
 	"SELECT status, replay_count FROM semel_dead_letter"                                       \
-	" WHERE entry_id = ?1 AND parked_behind IS NULL" for_update
+	" WHERE entry_id = ?1 AND parked_behind IS NULL" D##_LOCK
 static const struct semel_sql_statement read_status = { .what = "read a dead letter",
 							.text = SEMEL_SQL_EACH(READ_STATUS) };
 static const struct semel_sql_statement move_entry = {
@@ -352,8 +339,9 @@ static const struct semel_sql_statement settle_entry = {
 	.what = "settle a dead letter",
 	.in_transaction = true,
 	.text = SEMEL_SQL_SAME(
-		"UPDATE semel_dead_letter SET status = 'REPLAYED', settled_at = ?4,"
+		"UPDATE semel_dead_letter SET settled_at = ?4,"
 		" moved_at = CASE WHEN status = 'PENDING' THEN ?4 ELSE moved_at END,"
+		" status = 'REPLAYED',"
 		" replay_count = CASE WHEN replay_count < ?3 THEN ?3 ELSE replay_count END"
 		" WHERE scope = ?1 AND event_id = ?2 AND parked_behind IS NULL"
 		" AND ((status = 'PENDING' AND replay_count < ?3)"
@@ -438,23 +426,23 @@ semel_status semel_sql_dead_authorize(semel_tx tx, struct semel_text scope,
 
 /* ---- followers ------------------------------------------------------------------------------- */
 
-#define FOLLOWER(ms, bytes) "SELECT " ENTRY(ms) "0" bytes " FROM semel_dead_letter AS f"
+#define FOLLOWER(D) "SELECT " ENTRY(D) "0, " D##_BYTES " FROM semel_dead_letter AS f"
 #define OF_AGGREGATE                                                                               \
 	" WHERE scope = ?1 AND aggregate_type = ?2 AND aggregate_id = ?3"                          \
 	" AND parked_behind IS NOT NULL"
 
-#define FIRST_FOLLOWER(ms, bytes) FOLLOWER(ms, bytes) OF_AGGREGATE " ORDER BY position LIMIT 1"
+#define FIRST_FOLLOWER(D) FOLLOWER(D) OF_AGGREGATE " ORDER BY position LIMIT 1"
 static const struct semel_sql_statement first_follower = { .what = "read a parked event",
 							   .often = true,
-							   .text = EACH_ENTRY(FIRST_FOLLOWER) };
-#define FIRST_OF_TOPIC(ms, bytes)                                                                  \
-	FOLLOWER(ms, bytes)                                                                        \
+							   .text = SEMEL_SQL_EACH(FIRST_FOLLOWER) };
+#define FIRST_OF_TOPIC(D)                                                                          \
+	FOLLOWER(D)                                                                                \
 	" WHERE scope = ?1 AND topic = ?2 AND parked_behind IS NOT NULL ORDER BY position LIMIT 1"
 static const struct semel_sql_statement first_of_topic = { .what = "read a parked event",
-							   .text = EACH_ENTRY(FIRST_OF_TOPIC) };
+							   .text = SEMEL_SQL_EACH(FIRST_OF_TOPIC) };
 /* Reads all followers of the aggregate: for strict order, where a gap should be rare and short. */
-#define NEXT_FOLLOWER(ms, bytes)                                                                   \
-	FOLLOWER(ms, bytes)                                                                        \
+#define NEXT_FOLLOWER(D)                                                                           \
+	FOLLOWER(D)                                                                                \
 	OF_AGGREGATE " ORDER BY CASE WHEN event_id = ?4 THEN 0 ELSE 1 END,"                        \
 		     " NOT (EXISTS (SELECT 1 FROM semel_inbox AS i WHERE i.scope = f.scope"        \
 		     " AND i.event_id = f.parked_behind AND i.status <> 'CLAIMED')"                \
@@ -464,10 +452,10 @@ static const struct semel_sql_statement first_of_topic = { .what = "read a parke
 		     " AND p.event_id = f.parked_behind AND p.parked_behind IS NOT NULL),"         \
 		     " position LIMIT 1"
 static const struct semel_sql_statement next_follower = { .what = "read a parked event",
-							  .text = EACH_ENTRY(NEXT_FOLLOWER) };
-#define FIND_FOLLOWER(ms, for_update)                                                              \
+							  .text = SEMEL_SQL_EACH(NEXT_FOLLOWER) };
+#define FIND_FOLLOWER(D)                                                                           \
 	"SELECT 1 FROM semel_dead_letter WHERE entry_id = ?1 AND parked_behind IS NOT "            \
-	"NULL" for_update
+	"NULL" D##_LOCK
 static const struct semel_sql_statement find_follower = { .what = "find a parked event",
 							  .text = SEMEL_SQL_EACH(FIND_FOLLOWER) };
 static const struct semel_sql_statement remove_follower = {

@@ -26,7 +26,7 @@ static const struct semel_sql_statement aggregate_hold = {
 	.text = SEMEL_SQL_SAME(
 		"SELECT 1 FROM semel_hold WHERE scope = ?1 AND aggregate_type > '' LIMIT 1")
 };
-#define GET_HOLD(ms, for_update) "SELECT " COLUMNS(ms) " FROM semel_hold" THIS_HOLD for_update
+#define GET_HOLD(D) "SELECT " COLUMNS(D) " FROM semel_hold" THIS_HOLD D##_LOCK
 static const struct semel_sql_statement get_hold = { .what = "read a hold",
 						     .often = true,
 						     .text = SEMEL_SQL_EACH(GET_HOLD) };
@@ -34,63 +34,56 @@ static const struct semel_sql_statement get_hold = { .what = "read a hold",
 #define INSERT_HOLD                                                                                \
 	"INSERT INTO semel_hold (scope, aggregate_type, aggregate_id, state, head_id, attempts,"   \
 	" due_at, blocks) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
-static const struct semel_sql_statement put_hold = {
-	.what = "hold an aggregate",
-	.often = true,
-	.in_transaction = true,
-	.text = SEMEL_SQL_SAME(INSERT_HOLD
-			       " ON CONFLICT (scope, aggregate_type, aggregate_id) DO UPDATE"
-			       " SET state = excluded.state, head_id = excluded.head_id,"
-			       " attempts = excluded.attempts, due_at = excluded.due_at, blocks = "
-			       "excluded.blocks")
-};
+
+// clang-format off
+#define PUT_HOLD(D)                                                                                \
+	INSERT_HOLD D##_ON_CONFLICT("(scope, aggregate_type, aggregate_id)")                       \
+	"state = " D##_NEW("state") ", head_id = " D##_NEW("head_id")                              \
+	", attempts = " D##_NEW("attempts") ", due_at = " D##_NEW("due_at")                        \
+	", blocks = " D##_NEW("blocks")
+static const struct semel_sql_statement put_hold = { .what = "hold an aggregate",
+						     .often = true,
+						     .in_transaction = true,
+						     .text = SEMEL_SQL_EACH(PUT_HOLD) };
 /* Waits for a concurrent transaction that adds a hold for the same key, and then does nothing. */
-static const struct semel_sql_statement add_hold = {
-	.what = "hold an aggregate",
-	.in_transaction = true,
-	.text = SEMEL_SQL_SAME(INSERT_HOLD " ON CONFLICT DO NOTHING")
-};
+#define ADD_HOLD(D) INSERT_HOLD D##_IGNORE("")
+static const struct semel_sql_statement add_hold = { .what = "hold an aggregate",
+						     .in_transaction = true,
+						     .text = SEMEL_SQL_EACH(ADD_HOLD) };
 static const struct semel_sql_statement remove_hold = {
 	.what = "remove a hold",
 	.in_transaction = true,
 	.text = SEMEL_SQL_SAME("DELETE FROM semel_hold" THIS_HOLD)
 };
-/* SQLite gets the index by name: otherwise the planner would scan all holds of the scope, of which
- * many may be dead. Rows that are locked by other transactions are skipped. */
-#define READY " WHERE scope = ?1 AND state IN ('released', 'gap')"
-#define LIST_READY(ms, from, skip_locked)                                                          \
-	"SELECT " COLUMNS(ms) " FROM " from READY                                                  \
-			      " AND (due_at IS NULL OR due_at <= ?2) LIMIT ?3" skip_locked
-#define NEXT_DUE(ms, from) "SELECT " ms("min(due_at)") " FROM " from READY
-static const struct semel_sql_statement list_ready = {
-	.what = "find released aggregates",
-	.often = true,
-	.text = { [SEMEL_SQL_SQLITE] = LIST_READY(SEMEL_SQL_SQLITE_MS,
-						  "semel_hold INDEXED BY semel_hold_ready", ""),
-		  [SEMEL_SQL_POSTGRES] = LIST_READY(SEMEL_SQL_POSTGRES_MS, "semel_hold",
-						    " FOR UPDATE SKIP LOCKED") }
-};
-static const struct semel_sql_statement next_due = {
-	.what = "read when a hold is due",
-	.text = { [SEMEL_SQL_SQLITE] =
-			  NEXT_DUE(SEMEL_SQL_SQLITE_MS, "semel_hold INDEXED BY semel_hold_ready"),
-		  [SEMEL_SQL_POSTGRES] = NEXT_DUE(SEMEL_SQL_POSTGRES_MS, "semel_hold") }
-};
+/* The index by name: otherwise SQLite's planner would scan all holds of the scope, of which many
+ * may be dead. Rows that are locked by other transactions are skipped. */
+#define FROM_READY(D)                                                                              \
+	" FROM semel_hold" D##_INDEXED_BY("semel_hold_ready") " WHERE scope = ?1"                  \
+	" AND state IN ('released', 'gap')"
+#define LIST_READY(D)                                                                              \
+	"SELECT " COLUMNS(D) FROM_READY(D) " AND (due_at IS NULL OR due_at <= ?2) LIMIT ?3"        \
+	D##_SKIP_LOCKED
+static const struct semel_sql_statement list_ready = { .what = "find released aggregates",
+						       .often = true,
+						       .text = SEMEL_SQL_EACH(LIST_READY) };
+#define NEXT_DUE(D) "SELECT " D##_MS("min(due_at)") FROM_READY(D)
+static const struct semel_sql_statement next_due = { .what = "read when a hold is due",
+						     .text = SEMEL_SQL_EACH(NEXT_DUE) };
 /* The head of a gap is parked like its followers; a gap without parked events counts as one. */
-#define COUNT_HOLDS(ms, for_update)                                                                \
-	"SELECT h.state, h.blocks, " ms(                                                           \
-		"h.due_at") ", CASE WHEN h.aggregate_type = ''"                                    \
-			    " THEN (SELECT count(*) FROM semel_dead_letter d WHERE d.scope = "     \
-			    "h.scope"                                                              \
-			    " AND d.topic = h.aggregate_id AND d.parked_behind IS NOT NULL)"       \
-			    " ELSE (SELECT count(*) FROM semel_dead_letter d WHERE d.scope = "     \
-			    "h.scope"                                                              \
-			    " AND d.aggregate_type = h.aggregate_type AND d.aggregate_id = "       \
-			    "h.aggregate_id"                                                       \
-			    " AND d.parked_behind IS NOT NULL) END FROM semel_hold h WHERE "       \
-			    "h.scope = ?1"
+#define PARKED_OF_TOPIC                                                                            \
+	"(SELECT count(*) FROM semel_dead_letter d WHERE d.scope = h.scope"                        \
+	" AND d.topic = h.aggregate_id AND d.parked_behind IS NOT NULL)"
+#define PARKED_OF_AGGREGATE                                                                        \
+	"(SELECT count(*) FROM semel_dead_letter d WHERE d.scope = h.scope"                        \
+	" AND d.aggregate_type = h.aggregate_type AND d.aggregate_id = h.aggregate_id"             \
+	" AND d.parked_behind IS NOT NULL)"
+#define COUNT_HOLDS(D)                                                                             \
+	"SELECT h.state, h.blocks, " D##_MS("h.due_at")                                            \
+	", CASE WHEN h.aggregate_type = '' THEN " PARKED_OF_TOPIC                                  \
+	" ELSE " PARKED_OF_AGGREGATE " END FROM semel_hold h WHERE h.scope = ?1"
 static const struct semel_sql_statement count_holds = { .what = "count what is held",
 							.text = SEMEL_SQL_EACH(COUNT_HOLDS) };
+// clang-format on
 
 /* From the column `first` on. */
 static void read_hold(const struct semel_sql_query *query, int first, struct semel_arena *arena,
@@ -238,27 +231,21 @@ static const struct semel_sql_statement any_state = {
 		" SELECT 1 FROM semel_dead_letter WHERE scope = ?1 AND parked_behind IS NULL"
 		" AND event_id IS NOT NULL LIMIT 1")
 };
+
+// clang-format off
 /* PostgreSQL has one statement for the batch, in its driver. */
+#define READ_STATE(D)                                                                              \
+	"SELECT " COLUMNS(D) ", letter, replay_count, settled FROM (SELECT 1)"                     \
+	" LEFT JOIN (SELECT " COLUMNS(D) " FROM semel_hold" THIS_HOLD ")"                          \
+	" LEFT JOIN (SELECT status AS letter, replay_count, settled_at IS NOT NULL AS settled"     \
+	" FROM semel_dead_letter WHERE scope = ?1 AND event_id = ?4 AND parked_behind IS NULL)"
 static const struct semel_sql_statement read_state = {
 	.what = "read a hold and a dead letter",
 	.often = true,
 	.in_transaction = true,
-	.text = { [SEMEL_SQL_SQLITE] = "SELECT " COLUMNS(
-			  SEMEL_SQL_SQLITE_MS) ", letter, replay_count, settled"
-					       " FROM (SELECT 1) LEFT JOIN (SELECT " COLUMNS(
-						       SEMEL_SQL_SQLITE_MS) " FROM "
-									    "semel_hold" THIS_HOLD
-									    ") LEFT JOIN (SELECT "
-									    "status AS letter,"
-									    " replay_count, "
-									    "settled_at IS NOT "
-									    "NULL AS settled FROM "
-									    "semel_dead_letter"
-									    " WHERE scope = ?1 AND "
-									    "event_id = ?4 AND "
-									    "parked_behind IS "
-									    "NULL)" }
+	.text = { [SEMEL_SQL_SQLITE] = READ_STATE(SEMEL_SQL_SQLITE) }
 };
+// clang-format on
 
 semel_status semel_sql_states_exist(semel_tx tx, struct semel_text scope, bool *any_out,
 				    semel_error *error)
@@ -329,70 +316,61 @@ enum column {
 	PAGE_KEY /* and the next column: where the next page begins */
 };
 
-/* PART(ms, page_key, page): what a page selects, and its bounds; empty where rows are streamed. ?1
- * is the scope, ?2 and ?3 where the last page ended, ?4 how many rows. */
-#define EACH_PART(PART, key, page)                                                                 \
-	{                                                                                          \
-		[SEMEL_SQL_SQLITE] = PART(SEMEL_SQL_SQLITE_MS, "", ""),                            \
-		[SEMEL_SQL_POSTGRES] = PART(SEMEL_SQL_POSTGRES_MS, ", " key, page " LIMIT ?4")     \
-	}
+// clang-format off
+/* ?1 is the scope, ?2 and ?3 are where the last page ended, ?4 is how many rows. */
 #define IS_PARKED_TOO(row)                                                                         \
 	"EXISTS (SELECT 1 FROM semel_dead_letter AS p WHERE p.scope = " row ".scope"               \
 	" AND p.event_id = " row ".event_id AND p.parked_behind IS NOT NULL)"
 
-#define PARKED(ms, key, page)                                                                      \
+#define PARKED(D)                                                                                  \
 	"SELECT d.event_id, coalesce(h.aggregate_type, t.aggregate_type, d.aggregate_type),"       \
 	" coalesce(h.aggregate_id, t.aggregate_id, d.aggregate_id), coalesce(h.state, t.state),"   \
-	" coalesce(h.head_id, t.head_id), l.status, l.settled_at IS NOT NULL, l.entry_id, "        \
-	"NULL, " ms("coalesce(h.due_at, t.due_at)") key                                            \
-		" FROM semel_dead_letter d"                                                        \
-		" LEFT JOIN semel_hold h ON h.scope = d.scope AND h.aggregate_type = "             \
-		"d.aggregate_type"                                                                 \
-		" AND h.aggregate_id = d.aggregate_id"                                             \
-		" LEFT JOIN semel_hold t ON t.scope = d.scope AND t.aggregate_type = ''"           \
-		" AND t.aggregate_id = d.topic"                                                    \
-		" LEFT JOIN semel_dead_letter l ON l.scope = d.scope AND l.parked_behind IS NULL"  \
-		" AND l.event_id IS NOT NULL AND l.event_id = coalesce(h.head_id, t.head_id)"      \
-		" WHERE d.scope = ?1 AND d.parked_behind IS NOT NULL AND NOT (coalesce(h.state, "  \
-		"t.state,"                                                                         \
-		" '') = 'dead' AND coalesce(l.status, '') = 'PENDING')" page
-static const struct semel_sql_statement parked_waits = {
-	.what = "read what is parked",
-	.text = EACH_PART(PARKED, "d.position::text, ''",
-			  " AND d.position > coalesce(nullif(?2, ''), '-1')::bigint"
-			  " AND ?3::text IS NOT NULL ORDER BY d.position")
-};
-#define HELD(ms, key, page)                                                                        \
+	" coalesce(h.head_id, t.head_id), l.status, l.settled_at IS NOT NULL, l.entry_id,"         \
+	" NULL, " D##_MS("coalesce(h.due_at, t.due_at)")                                           \
+	D##_PAGE(", " D##_AS_TEXT("d.position") ", ''")                                            \
+	" FROM semel_dead_letter d LEFT JOIN semel_hold h ON h.scope = d.scope"                    \
+	" AND h.aggregate_type = d.aggregate_type AND h.aggregate_id = d.aggregate_id"             \
+	" LEFT JOIN semel_hold t ON t.scope = d.scope AND t.aggregate_type = ''"                   \
+	" AND t.aggregate_id = d.topic"                                                            \
+	" LEFT JOIN semel_dead_letter l ON l.scope = d.scope AND l.parked_behind IS NULL"          \
+	" AND l.event_id IS NOT NULL AND l.event_id = coalesce(h.head_id, t.head_id)"              \
+	" WHERE d.scope = ?1 AND d.parked_behind IS NOT NULL"                                      \
+	" AND NOT (coalesce(h.state, t.state, '') = 'dead'"                                        \
+	" AND coalesce(l.status, '') = 'PENDING')"                                                 \
+	D##_PAGE(" AND d.position > " D##_AS_INT("coalesce(nullif(?2, ''), '-1')")                 \
+	" AND " D##_AS_TEXT("?3") " IS NOT NULL ORDER BY d.position LIMIT ?4")
+static const struct semel_sql_statement parked_waits = { .what = "read what is parked",
+							 .text = SEMEL_SQL_EACH(PARKED) };
+#define HELD(D)                                                                                    \
 	"SELECT h.head_id, h.aggregate_type, h.aggregate_id, h.state, h.head_id, l.status,"        \
-	" l.settled_at IS NOT NULL, l.entry_id, NULL, " ms("h.due_at") key                         \
-		" FROM semel_hold h"                                                               \
-		" LEFT JOIN semel_dead_letter l ON l.scope = h.scope AND l.parked_behind IS NULL"  \
-		" AND l.event_id IS NOT NULL AND l.event_id = h.head_id WHERE h.scope = ?1"        \
-		" AND (h.state = 'retry' OR (h.state = 'dead' AND coalesce(l.status, '') <> "      \
-		"'PENDING'))" page
-static const struct semel_sql_statement hold_waits = {
-	.what = "read what is held",
-	.text = EACH_PART(HELD, "h.aggregate_type, h.aggregate_id",
-			  " AND (h.aggregate_type, h.aggregate_id) > (?2, ?3)"
-			  " ORDER BY h.aggregate_type, h.aggregate_id")
-};
-#define PAGE_BY_EVENT " AND event_id > ?2 AND ?3::text IS NOT NULL ORDER BY event_id"
-#define REPLAYED(ms, key, page)                                                                    \
+	" l.settled_at IS NOT NULL, l.entry_id, NULL, " D##_MS("h.due_at")                         \
+	D##_PAGE(", h.aggregate_type, h.aggregate_id")                                             \
+	" FROM semel_hold h LEFT JOIN semel_dead_letter l ON l.scope = h.scope"                    \
+	" AND l.parked_behind IS NULL AND l.event_id IS NOT NULL AND l.event_id = h.head_id"       \
+	" WHERE h.scope = ?1 AND (h.state = 'retry'"                                               \
+	" OR (h.state = 'dead' AND coalesce(l.status, '') <> 'PENDING'))"                          \
+	D##_PAGE(" AND (h.aggregate_type, h.aggregate_id) > (?2, ?3)"                              \
+	" ORDER BY h.aggregate_type, h.aggregate_id LIMIT ?4")
+static const struct semel_sql_statement hold_waits = { .what = "read what is held",
+						       .text = SEMEL_SQL_EACH(HELD) };
+#define PAGE_BY_EVENT(D)                                                                           \
+	D##_PAGE(" AND event_id > ?2 AND " D##_AS_TEXT("?3") " IS NOT NULL"                        \
+		 " ORDER BY event_id LIMIT ?4")
+#define REPLAYED(D)                                                                                \
 	"SELECT event_id, aggregate_type, aggregate_id, NULL, NULL, status, (1 = 0), entry_id,"    \
-	" NULL, " ms("moved_at") key                                                               \
-		" FROM semel_dead_letter AS l WHERE scope = ?1"                                    \
-		" AND parked_behind IS NULL AND event_id IS NOT NULL AND status = 'REPLAYED'"      \
-		" AND settled_at IS NULL AND NOT " IS_PARKED_TOO("l") page
-static const struct semel_sql_statement replay_waits = {
-	.what = "read what is replayed", .text = EACH_PART(REPLAYED, "event_id, ''", PAGE_BY_EVENT)
-};
-#define CLAIMED(ms, key, page)                                                                     \
-	"SELECT event_id, NULL, NULL, NULL, NULL, NULL, (1 = 0), NULL, owner, " ms("lease_until")  \
-		key " FROM semel_inbox AS i WHERE scope = ?1 AND status = 'CLAIMED'"               \
-		    " AND NOT " IS_PARKED_TOO("i") page
-static const struct semel_sql_statement claim_waits = {
-	.what = "read what is claimed", .text = EACH_PART(CLAIMED, "event_id, ''", PAGE_BY_EVENT)
-};
+	" NULL, " D##_MS("moved_at") D##_PAGE(", event_id, ''")                                    \
+	" FROM semel_dead_letter AS l WHERE scope = ?1 AND parked_behind IS NULL"                  \
+	" AND event_id IS NOT NULL AND status = 'REPLAYED' AND settled_at IS NULL"                 \
+	" AND NOT " IS_PARKED_TOO("l") PAGE_BY_EVENT(D)
+static const struct semel_sql_statement replay_waits = { .what = "read what is replayed",
+							 .text = SEMEL_SQL_EACH(REPLAYED) };
+#define CLAIMED(D)                                                                                 \
+	"SELECT event_id, NULL, NULL, NULL, NULL, NULL, (1 = 0), NULL, owner, "                    \
+	D##_MS("lease_until") D##_PAGE(", event_id, ''") " FROM semel_inbox AS i WHERE scope = ?1" \
+	" AND status = 'CLAIMED' AND NOT " IS_PARKED_TOO("i") PAGE_BY_EVENT(D)
+static const struct semel_sql_statement claim_waits = { .what = "read what is claimed",
+							.text = SEMEL_SQL_EACH(CLAIMED) };
+// clang-format on
 
 static struct semel_wait wait_of(enum semel_wait_kind kind, const struct semel_sql_query *query)
 {

@@ -43,32 +43,38 @@ semel_status semel_sql_inbox_has_topic(semel_store *store, struct semel_text top
 
 /* ---- positions ------------------------------------------------------------------------------- */
 
-#define COLUMNS(ms)   "next_offset, epoch, owner, " ms("expires_at") ", anchor_offset, anchor_hash"
-#define THIS_POSITION " WHERE scope = ?1 AND topic = ?2 AND \"partition\" = ?3"
-#define AS_READER     THIS_POSITION " AND epoch = ?4 AND owner = ?5"
+// clang-format off
+#define COLUMNS(D) "next_offset, epoch, owner, " D##_MS("expires_at") ", anchor_offset, anchor_hash"
+#define THIS_POSITION(D) " WHERE scope = ?1 AND topic = ?2 AND " D##_NAME("partition") " = ?3"
+#define AS_READER(D)     THIS_POSITION(D) " AND epoch = ?4 AND owner = ?5"
 
-#define GET_POSITION(ms, for_update) "SELECT " COLUMNS(ms) " FROM semel_position" THIS_POSITION
-#define TAKE_POSITION(ms, for_update)                                                              \
-	"INSERT INTO semel_position AS p (scope, topic, \"partition\", epoch, owner, expires_at)"  \
-	" VALUES (?1, ?2, ?3, 1, ?5, ?6) ON CONFLICT (scope, topic, \"partition\") DO UPDATE"      \
-	" SET owner = excluded.owner, epoch = p.epoch + 1, expires_at = excluded.expires_at"       \
-	" WHERE p.epoch = ?4 RETURNING " COLUMNS(ms)
-
+#define GET_POSITION(D) "SELECT " COLUMNS(D) " FROM semel_position" THIS_POSITION(D)
 static const struct semel_sql_statement get_position = { .what = "read a position",
 							 .text = SEMEL_SQL_EACH(GET_POSITION) };
-static const struct semel_sql_statement take_position = { .what = "acquire a position",
-							  .text = SEMEL_SQL_EACH(TAKE_POSITION) };
-static const struct semel_sql_statement put_position = {
-	.what = "write a position",
-	.often = true,
-	.text = SEMEL_SQL_SAME("UPDATE semel_position SET next_offset = ?6, expires_at = ?7,"
-			       " anchor_offset = ?8, anchor_hash = ?9" AS_READER)
+/* An upsert with a condition: not every dialect has one. */
+#define TAKE_POSITION(D)                                                                           \
+	"INSERT INTO semel_position (scope, topic, " D##_NAME("partition") ", epoch, owner,"       \
+	" expires_at) VALUES (?1, ?2, ?3, 1, ?5, ?6)"                                              \
+	D##_ON_CONFLICT("(scope, topic, " D##_NAME("partition") ")")                               \
+	"owner = " D##_NEW("owner") ", epoch = semel_position.epoch + 1, expires_at = "            \
+	D##_NEW("expires_at") " WHERE semel_position.epoch = ?4 RETURNING " COLUMNS(D)
+static const struct semel_sql_statement take_position = {
+	.what = "acquire a position",
+	.text = { [SEMEL_SQL_SQLITE] = TAKE_POSITION(SEMEL_SQL_SQLITE),
+		  [SEMEL_SQL_POSTGRES] = TAKE_POSITION(SEMEL_SQL_POSTGRES) }
 };
+#define PUT_POSITION(D)                                                                            \
+	"UPDATE semel_position SET next_offset = ?6, expires_at = ?7, anchor_offset = ?8,"         \
+	" anchor_hash = ?9" AS_READER(D)
+static const struct semel_sql_statement put_position = { .what = "write a position",
+							 .often = true,
+							 .text = SEMEL_SQL_EACH(PUT_POSITION) };
+#define RELEASE_POSITION(D)                                                                        \
+	"UPDATE semel_position SET owner = '', expires_at = NULL" AS_READER(D)
 static const struct semel_sql_statement release_position = {
-	.what = "release a position",
-	.text = SEMEL_SQL_SAME(
-		"UPDATE semel_position SET owner = '', expires_at = NULL" AS_READER)
+	.what = "release a position", .text = SEMEL_SQL_EACH(RELEASE_POSITION)
 };
+// clang-format on
 
 static void prepare(struct semel_sql_query *query, semel_tx tx,
 		    const struct semel_sql_statement *statement,

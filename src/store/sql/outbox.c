@@ -24,31 +24,35 @@
 #define FIRST_POSTGRES(exception)                                                                  \
 	"(SELECT f.seq FROM semel_outbox_exception f WHERE " SAME_AGGREGATE(                       \
 		"f", exception) " ORDER BY f.place, f.seq LIMIT 1)"
-#define OLDEST_POSTGRES SEMEL_SQL_POSTGRES_MS("min(" SEMEL_SQL_POSTGRES_COMMITTED_AT("o") ")")
+#define OLDEST(D) D##_MS("min(" D##_COMMITTED_AT("o") ")")
 
 #define RUN_SQLITE                                                                                 \
-	"SELECT count(*), min(o.committed_at) FROM semel_outbox o"                                 \
-	" WHERE o.seq > (SELECT low_seq FROM semel_lease WHERE lane = 0)"                          \
-	" AND o.status = 'NEW'" NO_EXCEPTION_SQLITE NO_EARLIER_EXCEPTION
+	"SELECT count(*), " OLDEST(                                                                \
+		SEMEL_SQL_SQLITE) " FROM semel_outbox o"                                           \
+				  " WHERE o.seq > (SELECT low_seq FROM semel_lease WHERE lane = "  \
+				  "0)"                                                             \
+				  " AND o.status = 'NEW'" NO_EXCEPTION_SQLITE NO_EARLIER_EXCEPTION
 #define RUN_POSTGRES                                                                               \
-	"SELECT count(*), " OLDEST_POSTGRES                                                        \
-	" FROM semel_lease l JOIN semel_outbox o ON o.lane = l.lane AND o.seq > l.low_seq"         \
-	" WHERE o.status = 'NEW'" NO_EXCEPTION_POSTGRES NO_EARLIER_EXCEPTION
+	"SELECT count(*), " OLDEST(                                                                \
+		SEMEL_SQL_POSTGRES) " FROM semel_lease l JOIN semel_outbox o ON o.lane = l.lane "  \
+				    "AND o.seq > l.low_seq"                                        \
+				    " WHERE o.status = 'NEW'" NO_EXCEPTION_POSTGRES                \
+					    NO_EARLIER_EXCEPTION
 static const struct semel_sql_statement count_run = {
 	.what = "count what waits in the outbox",
 	.text = { [SEMEL_SQL_SQLITE] = RUN_SQLITE, [SEMEL_SQL_POSTGRES] = RUN_POSTGRES }
 };
 
-#define EXCEPTIONS(ms, oldest)                                                                     \
-	"SELECT x.state, h.state, h.blocks, count(*), " ms(                                        \
-		"min(x.due_at)") ", " oldest ", max(o.last_error) FROM semel_outbox_exception x "  \
-				 "JOIN semel_outbox o ON o.seq = x.seq"
+#define EXCEPTIONS(D)                                                                              \
+	"SELECT x.state, h.state, h.blocks, count(*), " D##_MS("min(x.due_at)") ", " OLDEST(       \
+		D) ", max(o.last_error) FROM semel_outbox_exception x "                            \
+		   "JOIN semel_outbox o ON o.seq = x.seq"
 #define BY_STATES " GROUP BY x.state, h.state, h.blocks"
 #define EXCEPTIONS_SQLITE                                                                          \
-	EXCEPTIONS(SEMEL_SQL_SQLITE_MS, "min(o.committed_at)")                                     \
+	EXCEPTIONS(SEMEL_SQL_SQLITE)                                                               \
 	" JOIN semel_outbox_exception h ON h.seq = " FIRST_SQLITE("x") BY_STATES
 #define EXCEPTIONS_POSTGRES                                                                        \
-	EXCEPTIONS(SEMEL_SQL_POSTGRES_MS, OLDEST_POSTGRES)                                         \
+	EXCEPTIONS(SEMEL_SQL_POSTGRES)                                                             \
 	" AND o.lane = x.lane JOIN semel_outbox_exception h ON h.lane = x.lane"                    \
 	" AND h.seq = " FIRST_POSTGRES("x") BY_STATES
 static const struct semel_sql_statement count_exceptions = {
@@ -59,18 +63,18 @@ static const struct semel_sql_statement count_exceptions = {
 
 /* Events that the relay has not read yet, but which will be parked when it does. SQLite's CROSS
  * JOIN reads from the few exceptions to their aggregates, never the whole outbox. */
-#define HELD(ms, oldest)                                                                           \
-	"SELECT h.state, h.state, h.blocks, count(*), " ms(                                        \
-		"min(h.due_at)") ", " oldest ", NULL"                                              \
-				 " FROM semel_outbox_exception h"
+#define HELD(D)                                                                                    \
+	"SELECT h.state, h.state, h.blocks, count(*), " D##_MS("min(h.due_at)") ", " OLDEST(       \
+		D) ", NULL"                                                                        \
+		   " FROM semel_outbox_exception h"
 #define BY_HEAD " GROUP BY h.state, h.blocks"
 #define OF_HEAD SAME_AGGREGATE("o", "h")
 #define HELD_SQLITE                                                                                \
-	HELD(SEMEL_SQL_SQLITE_MS, "min(o.committed_at)")                                           \
+	HELD(SEMEL_SQL_SQLITE)                                                                     \
 	" CROSS JOIN semel_outbox o ON " OF_HEAD " AND o.seq > h.seq WHERE o.status = 'NEW'"       \
 	" AND h.seq = " FIRST_SQLITE("h") NO_EXCEPTION_SQLITE BY_HEAD
 #define HELD_POSTGRES                                                                              \
-	HELD(SEMEL_SQL_POSTGRES_MS, OLDEST_POSTGRES)                                               \
+	HELD(SEMEL_SQL_POSTGRES)                                                                   \
 	" JOIN semel_outbox o ON o.lane = h.lane AND o.seq > h.seq AND " OF_HEAD                   \
 	" WHERE o.status = 'NEW' AND h.seq = " FIRST_POSTGRES("h") NO_EXCEPTION_POSTGRES BY_HEAD
 static const struct semel_sql_statement count_held = {
@@ -162,40 +166,38 @@ semel_status semel_sql_outbox_count(semel_store *store, struct semel_outbox_coun
 
 /* ---- ids, topics and routing keys ------------------------------------------------------------ */
 
-#define TOPIC      "coalesce(topic, aggregate_type || '.events')"
-#define CREATED_MS SEMEL_SQL_POSTGRES_MS("created_at")
+// clang-format off
+#define TOPIC(D, row) "coalesce(" row "topic, " D##_CONCAT(row "aggregate_type", "'.events'") ")"
 
+#define ROW(D) "SELECT id, status, " TOPIC(D, "") ", " D##_MS("created_at")
 static const struct semel_sql_statement each_outbox = {
 	.what = "read the outbox",
-	.text = { [SEMEL_SQL_SQLITE] =
-			  "SELECT id, status, " TOPIC ", created_at FROM semel_outbox ORDER BY id",
-		  [SEMEL_SQL_POSTGRES] = "SELECT id, status, " TOPIC ", " CREATED_MS ", id, ''"
-					 " FROM semel_outbox WHERE ?1::text IS NULL AND id > ?2"
-					 " AND ?3::text IS NOT NULL ORDER BY id LIMIT ?4" }
+	.text = { [SEMEL_SQL_SQLITE] = ROW(SEMEL_SQL_SQLITE) " FROM semel_outbox ORDER BY id",
+		  [SEMEL_SQL_POSTGRES] = ROW(SEMEL_SQL_POSTGRES) ", id, '' FROM semel_outbox"
+				" WHERE ?1::text IS NULL AND id > ?2 AND ?3::text IS NOT NULL"
+				" ORDER BY id LIMIT ?4" }
 };
 
-#define ROUTING "SELECT id, coalesce(routing_key, event_type)"
-static const struct semel_sql_statement each_routing = {
-	.what = "read the outbox",
-	.text = { [SEMEL_SQL_SQLITE] = ROUTING " FROM semel_outbox ORDER BY id",
-		  [SEMEL_SQL_POSTGRES] =
-			  ROUTING ", id, '' FROM semel_outbox WHERE id > ?1"
-				  " AND ?2::text IS NOT NULL ORDER BY id LIMIT ?3" }
-};
+#define EACH_ROUTING(D)                                                                            \
+	"SELECT id, coalesce(routing_key, event_type)" D##_PAGE(", id, ''") " FROM semel_outbox"   \
+	D##_PAGE(" WHERE id > ?1 AND " D##_AS_TEXT("?2") " IS NOT NULL") " ORDER BY id"            \
+	D##_PAGE(" LIMIT ?3")
+static const struct semel_sql_statement each_routing = { .what = "read the outbox",
+							 .text = SEMEL_SQL_EACH(EACH_ROUTING) };
 
 /* On PostgreSQL a lane is one range of the key. */
+#define NEWEST_SQLITE                                                                              \
+	"SELECT DISTINCT " TOPIC(SEMEL_SQL_SQLITE, "") " FROM (SELECT topic, aggregate_type"       \
+	" FROM semel_outbox ORDER BY seq DESC LIMIT 10000)"
+#define NEWEST_POSTGRES                                                                            \
+	"SELECT DISTINCT " TOPIC(SEMEL_SQL_POSTGRES, "o.") " FROM semel_lease l"                   \
+	" CROSS JOIN LATERAL (SELECT topic, aggregate_type FROM semel_outbox WHERE lane = l.lane"  \
+	" ORDER BY seq DESC LIMIT 1000) o"
 static const struct semel_sql_statement newest_topics = {
 	.what = "read the topics of the outbox",
-	.text = { [SEMEL_SQL_SQLITE] =
-			  "SELECT DISTINCT coalesce(topic, aggregate_type || '.events') FROM"
-			  " (SELECT topic, aggregate_type FROM semel_outbox ORDER BY seq DESC"
-			  " LIMIT 10000)",
-		  [SEMEL_SQL_POSTGRES] =
-			  "SELECT DISTINCT coalesce(o.topic, o.aggregate_type || '.events')"
-			  " FROM semel_lease l CROSS JOIN LATERAL (SELECT topic, aggregate_type"
-			  " FROM semel_outbox WHERE lane = l.lane ORDER BY seq DESC LIMIT 1000) "
-			  "o" }
+	.text = { [SEMEL_SQL_SQLITE] = NEWEST_SQLITE, [SEMEL_SQL_POSTGRES] = NEWEST_POSTGRES }
 };
+// clang-format on
 
 semel_status semel_sql_outbox_each(semel_store *store, semel_id_visitor visit, void *user,
 				   semel_error *error)

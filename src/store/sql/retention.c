@@ -14,42 +14,43 @@
 
 /* ---- dead letters ---------------------------------------------------------------------------- */
 
-/* Failed before ?1, and not before ?2 (NULL: no limit). Followers wait behind the entry, or behind
- * the topic that it holds. */
-#define OLD_DEAD_LETTER                                                                            \
-	SEMEL_SQL_OLD_BY_TIME                                                                      \
-	" AND NOT (d.status = 'REPLAYED' AND d.settled_at IS NULL) AND NOT EXISTS (SELECT 1"       \
-	" FROM semel_dead_letter f WHERE f.scope = d.scope"                                        \
-	" AND f.aggregate_type = d.aggregate_type AND f.aggregate_id = d.aggregate_id"             \
+/* The row d failed before ?1, and not before ?2 (NULL: no limit). Followers wait behind the entry,
+ * or behind the topic that it holds. */
+#define OLD_DEAD_LETTER(d)                                                                         \
+	SEMEL_SQL_OLD_BY_TIME(d)                                                                   \
+	" AND NOT (" d ".status = 'REPLAYED' AND " d ".settled_at IS NULL)"                        \
+	" AND NOT EXISTS (SELECT 1 FROM semel_dead_letter f WHERE f.scope = " d ".scope"           \
+	" AND f.aggregate_type = " d ".aggregate_type AND f.aggregate_id = " d ".aggregate_id"     \
 	" AND f.parked_behind IS NOT NULL)"                                                        \
 	" AND NOT EXISTS (SELECT 1 FROM semel_hold h JOIN semel_dead_letter f"                     \
 	" ON f.scope = h.scope AND f.topic = h.aggregate_id AND f.parked_behind IS NOT NULL"       \
-	" WHERE h.scope = d.scope AND h.aggregate_type = '' AND h.aggregate_id = d.topic"          \
-	" AND h.head_id = d.event_id)"                                                             \
-	" AND NOT (d.scope = 'relay' AND d.status = 'PENDING' AND EXISTS (SELECT 1"                \
-	" FROM semel_outbox_exception x WHERE x.aggregate_type = d.aggregate_type"                 \
-	" AND x.aggregate_id = d.aggregate_id AND x.state = 'parked'))"
+	" WHERE h.scope = " d ".scope AND h.aggregate_type = '' AND h.aggregate_id = " d ".topic"  \
+	" AND h.head_id = " d ".event_id)"                                                         \
+	" AND NOT (" d ".scope = 'relay' AND " d ".status = 'PENDING' AND EXISTS (SELECT 1"        \
+	" FROM semel_outbox_exception x WHERE x.aggregate_type = " d ".aggregate_type"             \
+	" AND x.aggregate_id = " d ".aggregate_id AND x.state = 'parked'))"
 
 #define DELETE_HOLDS                                                                               \
-	"DELETE FROM semel_hold AS w WHERE w.state = 'dead' AND EXISTS (SELECT 1"                  \
-	" FROM semel_dead_letter d WHERE d.scope = w.scope AND d.event_id = w.head_id AND"
+	"DELETE FROM semel_hold WHERE state = 'dead' AND EXISTS (SELECT 1"                         \
+	" FROM semel_dead_letter d WHERE d.scope = semel_hold.scope"                               \
+	" AND d.event_id = semel_hold.head_id AND"
 static const struct semel_sql_statement delete_holds = {
 	.what = "remove the holds of old dead letters",
-	.text = SEMEL_SQL_SAME(DELETE_HOLDS OLD_DEAD_LETTER ")")
+	.text = SEMEL_SQL_SAME(DELETE_HOLDS OLD_DEAD_LETTER("d") ")")
 };
 /* A planted bug: what waits behind the hold is ignored. */
 static const struct semel_sql_statement delete_all_holds = {
 	.what = "remove the holds of old dead letters",
-	.text = SEMEL_SQL_SAME(DELETE_HOLDS SEMEL_SQL_OLD_BY_TIME ")")
+	.text = SEMEL_SQL_SAME(DELETE_HOLDS SEMEL_SQL_OLD_BY_TIME("d") ")")
 };
 #define EXCEPTIONS_SQLITE                                                                          \
 	"DELETE FROM semel_outbox_exception WHERE state = 'failed' AND seq IN (SELECT o.seq"       \
 	" FROM semel_dead_letter d JOIN semel_outbox o ON o.id = d.event_id"                       \
-	" WHERE d.scope = 'relay' AND d.status = 'PENDING' AND" OLD_DEAD_LETTER ")"
+	" WHERE d.scope = 'relay' AND d.status = 'PENDING' AND" OLD_DEAD_LETTER("d") ")"
 #define EXCEPTIONS_POSTGRES                                                                        \
 	"DELETE FROM semel_outbox_exception q USING semel_dead_letter d, semel_outbox o"           \
 	" WHERE q.state = 'failed' AND q.lane = o.lane AND q.seq = o.seq AND o.id = d.event_id"    \
-	" AND d.scope = 'relay' AND d.status = 'PENDING' AND" OLD_DEAD_LETTER
+	" AND d.scope = 'relay' AND d.status = 'PENDING' AND" OLD_DEAD_LETTER("d")
 static const struct semel_sql_statement delete_exceptions = {
 	.what = "remove the exceptions of old dead letters",
 	.text = { [SEMEL_SQL_SQLITE] = EXCEPTIONS_SQLITE,
@@ -57,22 +58,25 @@ static const struct semel_sql_statement delete_exceptions = {
 };
 /* The week of the event. SQLite: 'weekday 0' is the Sunday on or after the day, and six days before
  * it is the Monday of its week; an id that is not text cannot be claimed. */
-#define LEAVE_CLAIMS(week, has_id)                                                                 \
+#define LEAVE_CLAIMS(D, week, has_id)                                                              \
 	"INSERT INTO semel_inbox (scope, event_id, week_start, status, first_seen_at,"             \
 	" processed_at, topic, error_code, replay) SELECT d.scope, d.event_id, " week              \
 	", 'FAILED', d.failed_at, d.failed_at, coalesce(d.topic, ''), 'dead-letter-pruned',"       \
-	" d.replay_count FROM semel_dead_letter AS d WHERE " has_id " AND" OLD_DEAD_LETTER         \
-	" ON CONFLICT DO NOTHING"
+	" d.replay_count FROM semel_dead_letter AS d WHERE " has_id " AND" OLD_DEAD_LETTER("d")    \
+		D##_IGNORE("")
 #define WEEK_SQLITE   "date(d.event_time, 'weekday 0', '-6 days')"
 #define WEEK_POSTGRES "date_trunc('week', coalesce(d.event_time, 'epoch') AT TIME ZONE 'UTC')::date"
 static const struct semel_sql_statement leave_claims = {
 	.what = "record which dead letters are removed",
-	.text = { [SEMEL_SQL_SQLITE] = LEAVE_CLAIMS(WEEK_SQLITE, "typeof(d.event_id) = 'text'"),
-		  [SEMEL_SQL_POSTGRES] = LEAVE_CLAIMS(WEEK_POSTGRES, "d.event_id IS NOT NULL") }
+	.text = { [SEMEL_SQL_SQLITE] = LEAVE_CLAIMS(SEMEL_SQL_SQLITE, WEEK_SQLITE,
+						    "typeof(d.event_id) = 'text'"),
+		  [SEMEL_SQL_POSTGRES] = LEAVE_CLAIMS(SEMEL_SQL_POSTGRES, WEEK_POSTGRES,
+						      "d.event_id IS NOT NULL") }
 };
 static const struct semel_sql_statement delete_letters = {
 	.what = "remove old dead letters",
-	.text = SEMEL_SQL_SAME("DELETE FROM semel_dead_letter AS d WHERE" OLD_DEAD_LETTER)
+	.text = SEMEL_SQL_SAME(
+		"DELETE FROM semel_dead_letter WHERE" OLD_DEAD_LETTER("semel_dead_letter"))
 };
 
 static semel_status change(semel_tx tx, const struct semel_sql_statement *statement,
@@ -107,25 +111,18 @@ semel_status semel_sql_prune_dead(semel_tx tx, struct semel_sql_span span, uint6
 /* ---- the dry run ----------------------------------------------------------------------------- */
 
 /* With one statement each. */
-static const struct semel_sql_statement count_outbox = {
-	.what = "count old rows of the outbox",
-	.text = { [SEMEL_SQL_SQLITE] = "SELECT count(*) FROM semel_outbox AS o"
-				       " WHERE " SEMEL_SQL_DONE_ROW " AND o.committed_at < ?1",
-		  [SEMEL_SQL_POSTGRES] =
-			  "SELECT count(*) FROM semel_outbox o WHERE " SEMEL_SQL_DONE_ROW
-			  " AND " SEMEL_SQL_POSTGRES_COMMITTED_AT("o") " < ?1" }
-};
-static const struct semel_sql_statement count_inbox = {
-	.what = "count old claims",
-	.text = { [SEMEL_SQL_SQLITE] =
-			  "SELECT count(*) FROM semel_inbox WHERE " SEMEL_SQL_SQLITE_OLD_CLAIM,
-		  [SEMEL_SQL_POSTGRES] = "SELECT count(*) FROM semel_inbox "
-					 "WHERE " SEMEL_SQL_POSTGRES_OLD_CLAIM }
-};
+#define COUNT_OUTBOX(D)                                                                            \
+	"SELECT count(*) FROM semel_outbox o WHERE " SEMEL_SQL_DONE_ROW                            \
+	" AND " D##_COMMITTED_AT("o") " < ?1"
+static const struct semel_sql_statement count_outbox = { .what = "count old rows of the outbox",
+							 .text = SEMEL_SQL_EACH(COUNT_OUTBOX) };
+#define COUNT_INBOX(D) "SELECT count(*) FROM semel_inbox WHERE " D##_OLD_CLAIM
+static const struct semel_sql_statement count_inbox = { .what = "count old claims",
+							.text = SEMEL_SQL_EACH(COUNT_INBOX) };
 static const struct semel_sql_statement count_letters = {
 	.what = "count old dead letters",
 	.text = SEMEL_SQL_SAME(
-		"SELECT count(*) FROM semel_dead_letter AS d WHERE" OLD_DEAD_LETTER)
+		"SELECT count(*) FROM semel_dead_letter AS d WHERE" OLD_DEAD_LETTER("d"))
 };
 
 void semel_sql_bind_week(struct semel_sql_query *query, int64_t time_ms,
@@ -174,7 +171,7 @@ semel_status semel_sql_count_old(semel_store *store, const struct semel_retentio
 
 /* ---- the boundaries -------------------------------------------------------------------------- */
 
-#define READ_BOUNDARY(ms, for_update) "SELECT " ms("value") " FROM semel_meta WHERE name = ?1"
+#define READ_BOUNDARY(D) "SELECT " D##_MS("value") " FROM semel_meta WHERE name = ?1"
 static const struct semel_sql_statement read_boundary = { .what = "read what was removed",
 							  .text = SEMEL_SQL_EACH(READ_BOUNDARY) };
 

@@ -7,9 +7,9 @@
  * engine does best in its own way (insert and fetch of the outbox, marks, claims, effects) stays in
  * the driver.
  *
- * A statement has a text per dialect. Parameters are ?1, ?2, …; an engine with another syntax
- * translates them. SEMEL_SQL_EACH makes the texts from one, where the dialects differ only in how a
- * time becomes milliseconds and how rows are locked.
+ * A statement has a text per dialect. Parameters are ?1, ?2, …; semel_sql_translate is for engines
+ * with another syntax. SEMEL_SQL_EACH (dialect.h) makes the texts from one, where the dialects
+ * differ only in spelling; where they differ in more, each is written.
  *
  * A query is sticky: after the first failure nothing more is done, and finish returns it. So a
  * caller binds, steps and reads without checking each result:
@@ -31,13 +31,12 @@
 
 #include "base/buffer.h"
 #include "base/time.h"
+#include "store/sql/dialect.h"
 #include "store/store.h"
 
 #define SEMEL_SQL_VALUES_MAX 24
 
 /* ---- statements ------------------------------------------------------------------------------ */
-
-enum semel_sql_dialect { SEMEL_SQL_SQLITE, SEMEL_SQL_POSTGRES, SEMEL_SQL_DIALECTS };
 
 struct semel_sql_statement {
 	const char *what;    /* for messages: "move a dead letter" */
@@ -45,29 +44,6 @@ struct semel_sql_statement {
 	bool in_transaction; /* NO_TRANSACTION unless one is open */
 	const char *text[SEMEL_SQL_DIALECTS];
 };
-
-/* A time of the table, to be read with semel_sql_time. */
-#define SEMEL_SQL_SQLITE_MS(column)   column
-#define SEMEL_SQL_POSTGRES_MS(column) "(date_part('epoch', " column ") * 1000)::bigint"
-
-/* When a row of PostgreSQL's outbox was committed; for a row older than the column: its own time,
- * but not later than when the column was added. */
-#define SEMEL_SQL_POSTGRES_COMMITTED_AT(row)                                                       \
-	"coalesce(" row ".committed_at, least(" row ".created_at, (SELECT applied_at"              \
-	" FROM semel_schema WHERE version = 6)))"
-
-/* One text for all dialects. */
-#define SEMEL_SQL_SAME(same)                                                                       \
-	{                                                                                          \
-		[SEMEL_SQL_SQLITE] = (same), [SEMEL_SQL_POSTGRES] = (same)                         \
-	}
-/* TEXT(ms, for_update): ms("column") is how a time is selected, for_update what locks the rows. */
-#define SEMEL_SQL_EACH(TEXT)                                                                       \
-	{                                                                                          \
-		[SEMEL_SQL_SQLITE] = TEXT(SEMEL_SQL_SQLITE_MS, ""), [SEMEL_SQL_POSTGRES] = TEXT(   \
-									    SEMEL_SQL_POSTGRES_MS, \
-									    " FOR UPDATE")         \
-	}
 
 /* ---- values and rows ------------------------------------------------------------------------- */
 
@@ -233,8 +209,8 @@ semel_status semel_sql_ids_each(semel_store *store, const struct semel_sql_state
 /* holds.c */
 /* The columns of a hold, and how many they are. */
 #define SEMEL_SQL_HOLD_WIDTH 7
-#define SEMEL_SQL_HOLD_COLUMNS(ms)                                                                 \
-	"aggregate_type, aggregate_id, state, head_id, attempts, " ms("due_at") ", blocks"
+#define SEMEL_SQL_HOLD_COLUMNS(D)                                                                  \
+	"aggregate_type, aggregate_id, state, head_id, attempts, " D##_MS("due_at") ", blocks"
 semel_hold_has_any_fn semel_sql_hold_has_any;
 semel_hold_has_other_kind_fn semel_sql_hold_has_other_kind;
 semel_hold_get_fn semel_sql_hold_get;
@@ -306,15 +282,10 @@ semel_store_trace_fn semel_sql_trace;
 	"(o.status = 'PUBLISHED' OR (o.status = 'FAILED' AND NOT EXISTS (SELECT 1"                 \
 	" FROM semel_dead_letter l WHERE l.scope = 'relay' AND l.event_id = o.id"                  \
 	" AND l.parked_behind IS NULL)))"
-/* ?1 is a Monday, as a week_start. In SQLite a time of that day or later sorts after it. */
-#define SEMEL_SQL_SQLITE_OLD_CLAIM "status <> 'CLAIMED' AND week_start < ?1 AND first_seen_at < ?1"
-#define SEMEL_SQL_POSTGRES_WEEK    "(?1::date::timestamp AT TIME ZONE 'UTC')"
-#define SEMEL_SQL_POSTGRES_OLD_CLAIM                                                               \
-	"status <> 'CLAIMED' AND week_start < ?1::date"                                            \
-	" AND first_seen_at < " SEMEL_SQL_POSTGRES_WEEK
-/* True for a dead letter d that failed before ?1, and not before ?2 (NULL: no limit). */
-#define SEMEL_SQL_OLD_BY_TIME                                                                      \
-	" d.parked_behind IS NULL AND d.failed_at < ?1 AND (d.failed_at >= ?2 OR ?2 IS NULL)"
+/* True for a dead letter that failed before ?1, and not before ?2 (NULL: no limit). */
+#define SEMEL_SQL_OLD_BY_TIME(row)                                                                 \
+	" " row ".parked_behind IS NULL AND " row ".failed_at < ?1"                                \
+	" AND (" row ".failed_at >= ?2 OR ?2 IS NULL)"
 /* Dead letters that failed not before from_ms (0: no limit) and before until_ms (0: none). */
 struct semel_sql_span {
 	int64_t from_ms, until_ms;

@@ -10,39 +10,37 @@
 /* ---- subscriptions --------------------------------------------------------------------------- */
 /* Which scopes read which topics, as the last consumer of each declared it. */
 
+// clang-format off
 /* What was processed before has left no claim, so no claim is expected. */
-#define CLAIMS_FROM_NOW                                                                            \
-	"(coalesce(known.guarantee, '') = 'at-least-once'"                                         \
-	" AND coalesce(excluded.guarantee, '') <> 'at-least-once')"
-
+#define CLAIMS_FROM_NOW(D)                                                                         \
+	"(coalesce(semel_subscription.guarantee, '') = 'at-least-once'"                            \
+	" AND coalesce(" D##_NEW("guarantee") ", '') <> 'at-least-once')"
+#define SET_NEW(D, column) column " = " D##_NEW(column)
+#define PUT_SUBSCRIPTION(D)                                                                        \
+	"INSERT INTO semel_subscription (scope, topics, guarantee, claim, poison, "                \
+	D##_NAME("order") ", dedup_by, handler, bind, from_latest, since)"                         \
+	" VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)" D##_ON_CONFLICT("(scope)")        \
+	"from_latest = semel_subscription.from_latest OR " CLAIMS_FROM_NOW(D)                      \
+	", since = CASE WHEN " CLAIMS_FROM_NOW(D) " THEN " D##_NEW("since")                        \
+	" ELSE semel_subscription.since END, " SET_NEW(D, "topics") ", " SET_NEW(D, "guarantee")   \
+	", " SET_NEW(D, "claim") ", " SET_NEW(D, "poison") ", " SET_NEW(D, D##_NAME("order"))      \
+	", " SET_NEW(D, "dedup_by") ", " SET_NEW(D, "handler") ", " SET_NEW(D, "bind")
 static const struct semel_sql_statement put_subscription = {
-	.what = "record the subscription",
-	.text = SEMEL_SQL_SAME(
-		"INSERT INTO semel_subscription AS known (scope, topics, guarantee, claim, poison,"
-		" \"order\", dedup_by, handler, bind, from_latest, since)"
-		" VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)"
-		" ON CONFLICT (scope) DO UPDATE SET topics = excluded.topics,"
-		" guarantee = excluded.guarantee, claim = excluded.claim,"
-		" poison = excluded.poison, \"order\" = excluded.\"order\","
-		" dedup_by = excluded.dedup_by, handler = excluded.handler, bind = excluded.bind,"
-		" from_latest = known.from_latest OR " CLAIMS_FROM_NOW ","
-		" since = CASE WHEN " CLAIMS_FROM_NOW
-		" THEN excluded.since ELSE known.since END")
+	.what = "record the subscription", .text = SEMEL_SQL_EACH(PUT_SUBSCRIPTION)
 };
 /* Existing rows are written only when they change, because the statement runs at every start. */
+#define ADD_TOPICS(D, elements)                                                                    \
+	"INSERT INTO semel_subscription_topic (scope, topic, since) " elements                     \
+	D##_ON_CONFLICT("(scope, topic)") "removed_at = NULL"                                      \
+	" WHERE semel_subscription_topic.removed_at IS NOT NULL"
+#define TOPICS_SQLITE "SELECT ?1, value, ?3 FROM json_each(?2) WHERE true"
+#define TOPICS_POSTGRES                                                                            \
+	"SELECT DISTINCT ?1, now_read.topic, ?3::timestamptz"                                      \
+	" FROM jsonb_array_elements_text(?2::jsonb) AS now_read (topic)"
 static const struct semel_sql_statement add_topics = {
 	.what = "record the topics",
-	.text = { [SEMEL_SQL_SQLITE] =
-			  "INSERT INTO semel_subscription_topic AS known (scope, topic, since)"
-			  " SELECT ?1, value, ?3 FROM json_each(?2) WHERE true"
-			  " ON CONFLICT (scope, topic) DO UPDATE SET removed_at = NULL"
-			  " WHERE known.removed_at IS NOT NULL",
-		  [SEMEL_SQL_POSTGRES] =
-			  "INSERT INTO semel_subscription_topic AS known (scope, topic, since)"
-			  " SELECT DISTINCT ?1, now_read.topic, ?3::timestamptz"
-			  " FROM jsonb_array_elements_text(?2::jsonb) AS now_read (topic)"
-			  " ON CONFLICT (scope, topic) DO UPDATE SET removed_at = NULL"
-			  " WHERE known.removed_at IS NOT NULL" }
+	.text = { [SEMEL_SQL_SQLITE] = ADD_TOPICS(SEMEL_SQL_SQLITE, TOPICS_SQLITE),
+		  [SEMEL_SQL_POSTGRES] = ADD_TOPICS(SEMEL_SQL_POSTGRES, TOPICS_POSTGRES) }
 };
 #define REMOVE_TOPICS(elements)                                                                    \
 	"UPDATE semel_subscription_topic SET removed_at = ?3 WHERE scope = ?1"                     \
@@ -52,14 +50,15 @@ static const struct semel_sql_statement remove_topics = {
 	.text = { [SEMEL_SQL_SQLITE] = REMOVE_TOPICS("value FROM json_each(?2)"),
 		  [SEMEL_SQL_POSTGRES] = REMOVE_TOPICS("jsonb_array_elements_text(?2::jsonb)") }
 };
-#define EACH_TOPIC(ms, for_update)                                                                 \
-	"SELECT topic, " ms("since") ", " ms("removed_at") " FROM semel_subscription_topic"        \
-							   " WHERE scope = ?1 ORDER BY topic"
+#define EACH_TOPIC(D)                                                                              \
+	"SELECT topic, " D##_MS("since") ", " D##_MS("removed_at")                                 \
+	" FROM semel_subscription_topic WHERE scope = ?1 ORDER BY topic"
 static const struct semel_sql_statement each_topic = { .what = "read the topics",
 						       .text = SEMEL_SQL_EACH(EACH_TOPIC) };
-#define LIST_SUBSCRIPTIONS(ms, for_update)                                                         \
-	"SELECT scope, topics, guarantee, claim, poison, \"order\", dedup_by, handler, bind,"      \
-	" from_latest, " ms("since") ", paused FROM semel_subscription ORDER BY scope LIMIT ?1"
+#define LIST_SUBSCRIPTIONS(D)                                                                      \
+	"SELECT scope, topics, guarantee, claim, poison, " D##_NAME("order") ", dedup_by,"         \
+	" handler, bind, from_latest, " D##_MS("since") ", paused FROM semel_subscription"         \
+	" ORDER BY scope LIMIT ?1"
 static const struct semel_sql_statement list_subscriptions = {
 	.what = "list the subscriptions", .text = SEMEL_SQL_EACH(LIST_SUBSCRIPTIONS)
 };
@@ -71,6 +70,8 @@ static const struct semel_sql_statement read_pause = {
 	.what = "read whether the subscription is paused",
 	.text = SEMEL_SQL_SAME("SELECT paused FROM semel_subscription WHERE scope = ?1")
 };
+// clang-format on
+
 /* A planted bug: holds of a subscription that was not registered are deleted. */
 static const struct semel_sql_statement start_clean = {
 	.what = "remove the holds",
@@ -212,31 +213,29 @@ semel_status semel_sql_subscription_is_paused(semel_store *store, struct semel_t
 
 /* ---- presence: one row per consumer, which it writes itself, seldom -------------------------- */
 
+// clang-format off
+#define PUT_PRESENCE(D)                                                                            \
+	"INSERT INTO semel_consumer (scope, owner, in_hand, breaker, reason, next_try_at,"         \
+	" paused, waits_since, updated_at, expires_at)"                                            \
+	" VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)" D##_ON_CONFLICT("(scope, owner)")      \
+	SET_NEW(D, "in_hand") ", " SET_NEW(D, "breaker") ", " SET_NEW(D, "reason") ", "            \
+	SET_NEW(D, "next_try_at") ", " SET_NEW(D, "paused") ", " SET_NEW(D, "waits_since") ", "    \
+	SET_NEW(D, "updated_at") ", " SET_NEW(D, "expires_at")
 static const struct semel_sql_statement put_presence = {
-	.what = "record the presence of a consumer",
-	.text = SEMEL_SQL_SAME(
-		"INSERT INTO semel_consumer (scope, owner, in_hand, breaker, reason, next_try_at,"
-		" paused, waits_since, updated_at, expires_at)"
-		" VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)"
-		" ON CONFLICT (scope, owner) DO UPDATE SET in_hand = excluded.in_hand,"
-		" breaker = excluded.breaker, reason = excluded.reason,"
-		" next_try_at = excluded.next_try_at, paused = excluded.paused,"
-		" waits_since = excluded.waits_since, updated_at = excluded.updated_at,"
-		" expires_at = excluded.expires_at")
+	.what = "record the presence of a consumer", .text = SEMEL_SQL_EACH(PUT_PRESENCE)
 };
 static const struct semel_sql_statement remove_presence = {
 	.what = "remove the presence of a consumer",
 	.text = SEMEL_SQL_SAME("DELETE FROM semel_consumer WHERE scope = ?1"
 			       " AND (owner = ?2 OR expires_at < ?3)")
 };
-#define EACH_PRESENCE(ms, for_update)                                                              \
-	"SELECT scope, owner, in_hand, breaker, reason, paused, " ms("next_try_at") ", " ms(       \
-		"waits_since") ", " ms("updated_at") ", " ms("expires_at") " FROM semel_consumer"  \
-									   " WHERE scope = ?1 OR " \
-									   "?1 IS NULL ORDER BY "  \
-									   "scope, owner"
+#define EACH_PRESENCE(D)                                                                           \
+	"SELECT scope, owner, in_hand, breaker, reason, paused, " D##_MS("next_try_at") ", "       \
+	D##_MS("waits_since") ", " D##_MS("updated_at") ", " D##_MS("expires_at")                  \
+	" FROM semel_consumer WHERE scope = ?1 OR ?1 IS NULL ORDER BY scope, owner"
 static const struct semel_sql_statement each_presence = { .what = "list the consumers at work",
 							  .text = SEMEL_SQL_EACH(EACH_PRESENCE) };
+// clang-format on
 
 semel_status semel_sql_presence_put(semel_store *store, const struct semel_presence *presence,
 				    semel_error *error)
@@ -297,14 +296,17 @@ static const struct semel_sql_statement forget_runs = {
 	.what = "forget old runs",
 	.text = SEMEL_SQL_SAME("DELETE FROM semel_running WHERE scope = ?1 AND begun_at < ?2")
 };
-static const struct semel_sql_statement begin_run = {
-	.what = "record that an event runs",
-	.text = SEMEL_SQL_SAME(
-		"INSERT INTO semel_running AS r (scope, event_id, owner, runs, begun_at)"
-		" VALUES (?1, ?2, ?3, 1, ?4) ON CONFLICT (scope, event_id) DO UPDATE"
-		" SET runs = r.runs + CASE WHEN r.owner <> excluded.owner THEN 1 ELSE 0 END,"
-		" owner = excluded.owner, begun_at = excluded.begun_at RETURNING runs")
-};
+
+// clang-format off
+#define BEGIN_RUN(D)                                                                               \
+	"INSERT INTO semel_running (scope, event_id, owner, runs, begun_at)"                       \
+	" VALUES (?1, ?2, ?3, 1, ?4)" D##_ON_CONFLICT("(scope, event_id)")                         \
+	"runs = semel_running.runs + CASE WHEN semel_running.owner <> " D##_NEW("owner")           \
+	" THEN 1 ELSE 0 END, " SET_NEW(D, "owner") ", " SET_NEW(D, "begun_at") " RETURNING runs"
+static const struct semel_sql_statement begin_run = { .what = "record that an event runs",
+						      .text = SEMEL_SQL_EACH(BEGIN_RUN) };
+// clang-format on
+
 static const struct semel_sql_statement end_run = {
 	.what = "record that an event has run",
 	.text = SEMEL_SQL_SAME("DELETE FROM semel_running WHERE scope = ?1 AND event_id = ?2")
@@ -343,26 +345,24 @@ semel_status semel_sql_running_end(semel_tx tx, struct semel_text scope, struct 
 
 /* ---- the audit log --------------------------------------------------------------------------- */
 
-#define CUT(text)                                                                                  \
-	"CASE WHEN length(" text ") > " SEMEL_AUDIT_TEXT " THEN substr(" text                      \
-	", 1, " SEMEL_AUDIT_TEXT ") || '…' ELSE " text " END"
+// clang-format off
+#define CUT(D, text) SEMEL_SQL_CUT(D, text, SEMEL_AUDIT_TEXT)
 
-static const struct semel_sql_statement add_row = {
-	.what = "write to the audit log",
-	.text = SEMEL_SQL_SAME("INSERT INTO semel_audit (at, who, what, target, detail, outcome)"
-			       " VALUES (?1, ?2, ?3, " CUT("CAST(?4 AS text)") ", " CUT(
-				       "CAST(?5 AS text)") ", ?6) RETURNING number")
-};
+#define ADD_ROW(D)                                                                                 \
+	"INSERT INTO semel_audit (at, who, what, target, detail, outcome) VALUES (?1, ?2, ?3, "    \
+	CUT(D, D##_AS_TEXT("?4")) ", " CUT(D, D##_AS_TEXT("?5")) ", ?6) RETURNING number"
+static const struct semel_sql_statement add_row = { .what = "write to the audit log",
+						    .text = SEMEL_SQL_EACH(ADD_ROW) };
 static const struct semel_sql_statement finish_row = {
 	.what = "write an outcome to the audit log",
 	.text = SEMEL_SQL_SAME("UPDATE semel_audit SET outcome = ?2 WHERE number = ?1")
 };
-#define LIST_ROWS(ms, for_update)                                                                  \
-	"SELECT " ms("at") ", who, what, " CUT("target") ", " CUT(                                 \
-		"detail") ", outcome"                                                              \
-			  " FROM semel_audit ORDER BY number DESC LIMIT ?1"
+#define LIST_ROWS(D)                                                                               \
+	"SELECT " D##_MS("at") ", who, what, " CUT(D, "target") ", " CUT(D, "detail")              \
+	", outcome FROM semel_audit ORDER BY number DESC LIMIT ?1"
 static const struct semel_sql_statement list_rows = { .what = "read the audit log",
 						      .text = SEMEL_SQL_EACH(LIST_ROWS) };
+// clang-format on
 
 semel_status semel_sql_audit_add(semel_store *store, const struct semel_audit_row *row,
 				 int64_t *number_out, semel_error *error)
@@ -412,63 +412,78 @@ semel_status semel_sql_audit_list(semel_store *store, struct semel_arena *arena,
 
 /* ---- the history of one event ---------------------------------------------------------------- */
 
+// clang-format off
 /* Each part of the union is one kind of entry: time, what, scope, detail, quoted; an entry without
  * a time did not happen. The scopes are found by jumps along the inbox's key, since it may have
  * millions of rows. Clocks differ, so an event is never shown as published before it was
  * committed. */
-#define TRACE(ms, committed)                                                                       \
-	"WITH RECURSIVE scopes (name) AS (SELECT min(scope) FROM semel_inbox UNION ALL"            \
+#define SCOPES                                                                                     \
+	"SELECT min(scope) FROM semel_inbox UNION ALL"                                             \
 	" SELECT (SELECT min(scope) FROM semel_inbox WHERE scope > name) FROM scopes"              \
-	" WHERE name IS NOT NULL), entries (time, what, scope, detail, quoted, step) AS ("         \
-	"SELECT " committed ", 'committed', NULL, event_type || ' of ' || aggregate_type ||"       \
-	"  ':' || aggregate_id || ', number ' || seq, NULL, 1 FROM semel_outbox o WHERE id = ?1"   \
-	" UNION ALL SELECT next_attempt_at, 'refused', NULL, 'attempt ' || attempts ||"            \
-	"  ', retry due: ', coalesce(last_error, ''), 2"                                           \
-	"  FROM semel_outbox WHERE id = ?1 AND status = 'NEW'"                                     \
-	" UNION ALL SELECT published_at, 'published', NULL, 'to ' ||"                              \
-	"  coalesce(topic, aggregate_type || '.events') ||"                                        \
-	"  CASE WHEN attempts > 0 THEN ' after ' || attempts || ' refusals, the last: '"           \
-	"  ELSE '' END, CASE WHEN attempts > 0 THEN coalesce(last_error, '') END, 3"               \
-	"  FROM semel_outbox WHERE id = ?1 AND status = 'PUBLISHED'"                               \
-	" UNION ALL SELECT first_seen_at, 'claimed', scope, 'from ' || topic || ' ' ||"            \
-	"  coalesce(\"partition\", 0) || '/' || coalesce(\"offset\", 0) ||"                        \
-	"  CASE WHEN status = 'CLAIMED' THEN ', by ' || coalesce(owner, 'unknown') ||"             \
-	"  ' until ' || coalesce(CAST(lease_until AS text), 'it is finished') ELSE '' END,"        \
-	"  NULL, 4 FROM semel_inbox WHERE event_id = ?1 AND scope IN (SELECT name FROM scopes)"    \
-	"  AND (coalesce(error_code, '') <> 'discarded' OR owner IS NOT NULL)"                     \
-	" UNION ALL SELECT processed_at, CASE status WHEN 'FAILED' THEN 'failed' ELSE"             \
-	"  CASE error_code WHEN 'duplicate-key' THEN 'skipped' ELSE 'processed' END END, scope,"   \
-	"  CASE WHEN error_code IS NOT NULL THEN error_code WHEN handler_version IS NOT NULL"      \
-	"  THEN 'handler ' || handler_version END, NULL, 5"                                        \
-	"  FROM semel_inbox WHERE event_id = ?1 AND scope IN (SELECT name FROM scopes)"            \
-	"  AND coalesce(error_code, '') <> 'discarded'"                                            \
-	" UNION ALL SELECT due_at, 'retrying', scope, 'attempt ' || (attempts + 1) ||"             \
-	"  ' is due', NULL, 6 FROM semel_hold WHERE head_id = ?1 AND state = 'retry'"              \
-	" UNION ALL SELECT failed_at, CASE WHEN parked_behind IS NULL THEN 'dead-lettered'"        \
-	"  ELSE 'parked' END, scope, CASE WHEN parked_behind IS NULL THEN 'entry ' || entry_id ||" \
-	"  ' after ' || attempts || ' attempts: ' ELSE 'behind ' || parked_behind END,"            \
-	"  CASE WHEN parked_behind IS NULL THEN"                                                   \
-	"  coalesce(substr(failure_reason, 1, " SEMEL_DEAD_BRIEF "), '') END, 7"                   \
-	"  FROM semel_dead_letter WHERE event_id = ?1"                                             \
-	" UNION ALL SELECT moved_at, lower(CASE WHEN discard_reason IS NULL"                       \
-	"  AND status = 'PENDING' THEN 'REPLAYED' ELSE status END), scope,"                        \
-	"  CASE WHEN status = 'DISCARDED' THEN NULL WHEN replay_count = 0 THEN"                    \
-	"  'by replay --reprocess, entry ' || entry_id ELSE 'replay ' || replay_count ||"          \
-	"  ' of entry ' || entry_id END, CASE WHEN status = 'DISCARDED' THEN"                      \
-	"  substr(discard_reason, 1, " SEMEL_DEAD_BRIEF ") END, 8"                                 \
-	"  FROM semel_dead_letter WHERE event_id = ?1 AND parked_behind IS NULL)"                  \
-	" SELECT " ms("time") ", what, scope, detail, quoted FROM entries"                         \
-			      " WHERE time IS NOT NULL ORDER BY time, step"
+	" WHERE name IS NOT NULL"
+#define COMMITTED(D)                                                                               \
+	"SELECT " D##_EARLIER(D##_COMMITTED_AT("o"), "o.published_at") ", 'committed', NULL, "     \
+	D##_CONCAT("event_type", "' of '", "aggregate_type", "':'", "aggregate_id",                \
+		   "', number '", "seq")                                                           \
+	", NULL, 1 FROM semel_outbox o WHERE id = ?1"
+#define REFUSED(D)                                                                                 \
+	"SELECT next_attempt_at, 'refused', NULL, "                                                \
+	D##_CONCAT("'attempt '", "attempts", "', retry due: '") ", coalesce(last_error, ''), 2"    \
+	" FROM semel_outbox WHERE id = ?1 AND status = 'NEW'"
+#define PUBLISHED(D)                                                                               \
+	"SELECT published_at, 'published', NULL, "                                                 \
+	D##_CONCAT("'to '", "coalesce(topic, " D##_CONCAT("aggregate_type", "'.events'") ")",      \
+		   "CASE WHEN attempts > 0 THEN " D##_CONCAT("' after '", "attempts",              \
+		   "' refusals, the last: '") " ELSE '' END")                                      \
+	", CASE WHEN attempts > 0 THEN coalesce(last_error, '') END, 3"                            \
+	" FROM semel_outbox WHERE id = ?1 AND status = 'PUBLISHED'"
+#define CLAIMED(D)                                                                                 \
+	"SELECT first_seen_at, 'claimed', scope, "                                                 \
+	D##_CONCAT("'from '", "topic", "' '", "coalesce(" D##_NAME("partition") ", 0)", "'/'",     \
+		   "coalesce(" D##_NAME("offset") ", 0)",                                          \
+		   "CASE WHEN status = 'CLAIMED' THEN " D##_CONCAT("', by '",                      \
+		   "coalesce(owner, 'unknown')", "' until '",                                      \
+		   "coalesce(" D##_AS_TEXT("lease_until") ", 'it is finished')") " ELSE '' END")   \
+	", NULL, 4 FROM semel_inbox WHERE event_id = ?1 AND scope IN (SELECT name FROM scopes)"    \
+	" AND (coalesce(error_code, '') <> 'discarded' OR owner IS NOT NULL)"
+#define PROCESSED(D)                                                                               \
+	"SELECT processed_at, CASE status WHEN 'FAILED' THEN 'failed' ELSE"                        \
+	" CASE error_code WHEN 'duplicate-key' THEN 'skipped' ELSE 'processed' END END, scope,"    \
+	" CASE WHEN error_code IS NOT NULL THEN error_code WHEN handler_version IS NOT NULL"       \
+	" THEN " D##_CONCAT("'handler '", "handler_version") " END, NULL, 5"                       \
+	" FROM semel_inbox WHERE event_id = ?1 AND scope IN (SELECT name FROM scopes)"             \
+	" AND coalesce(error_code, '') <> 'discarded'"
+#define RETRYING(D)                                                                                \
+	"SELECT due_at, 'retrying', scope, "                                                       \
+	D##_CONCAT("'attempt '", "(attempts + 1)", "' is due'")                                    \
+	", NULL, 6 FROM semel_hold WHERE head_id = ?1 AND state = 'retry'"
+#define FAILED(D)                                                                                  \
+	"SELECT failed_at, CASE WHEN parked_behind IS NULL THEN 'dead-lettered'"                   \
+	" ELSE 'parked' END, scope, CASE WHEN parked_behind IS NULL THEN "                         \
+	D##_CONCAT("'entry '", "entry_id", "' after '", "attempts", "' attempts: '")               \
+	" ELSE " D##_CONCAT("'behind '", "parked_behind") " END,"                                  \
+	" CASE WHEN parked_behind IS NULL THEN"                                                    \
+	" coalesce(substr(failure_reason, 1, " SEMEL_DEAD_BRIEF "), '') END, 7"                    \
+	" FROM semel_dead_letter WHERE event_id = ?1"
+#define MOVED(D)                                                                                   \
+	"SELECT moved_at, lower(CASE WHEN discard_reason IS NULL"                                  \
+	" AND status = 'PENDING' THEN 'REPLAYED' ELSE status END), scope,"                         \
+	" CASE WHEN status = 'DISCARDED' THEN NULL WHEN replay_count = 0 THEN "                    \
+	D##_CONCAT("'by replay --reprocess, entry '", "entry_id") " ELSE "                         \
+	D##_CONCAT("'replay '", "replay_count", "' of entry '", "entry_id")                        \
+	" END, CASE WHEN status = 'DISCARDED' THEN substr(discard_reason, 1, " SEMEL_DEAD_BRIEF    \
+	") END, 8 FROM semel_dead_letter WHERE event_id = ?1 AND parked_behind IS NULL"
+#define TRACE(D)                                                                                   \
+	"WITH RECURSIVE scopes (name) AS (" SCOPES "),"                                            \
+	" entries (time, what, scope, detail, quoted, step) AS (" COMMITTED(D)                     \
+	" UNION ALL " REFUSED(D) " UNION ALL " PUBLISHED(D) " UNION ALL " CLAIMED(D)               \
+	" UNION ALL " PROCESSED(D) " UNION ALL " RETRYING(D) " UNION ALL " FAILED(D)               \
+	" UNION ALL " MOVED(D) ") SELECT " D##_MS("time") ", what, scope, detail, quoted"          \
+	" FROM entries WHERE time IS NOT NULL ORDER BY time, step"
 
-static const struct semel_sql_statement trace_event = {
-	.what = "trace an event",
-	.text = { [SEMEL_SQL_SQLITE] =
-			  TRACE(SEMEL_SQL_SQLITE_MS,
-				"min(committed_at, coalesce(published_at, committed_at))"),
-		  [SEMEL_SQL_POSTGRES] = TRACE(
-			  SEMEL_SQL_POSTGRES_MS,
-			  "least(" SEMEL_SQL_POSTGRES_COMMITTED_AT("o") ", o.published_at)") }
-};
+static const struct semel_sql_statement trace_event = { .what = "trace an event",
+							.text = SEMEL_SQL_EACH(TRACE) };
+// clang-format on
 
 semel_status semel_sql_trace(semel_store *store, const char *event_id, struct semel_arena *arena,
 			     semel_trace_visitor visit, void *user, semel_error *error)
