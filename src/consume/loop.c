@@ -345,7 +345,7 @@ static semel_status explain_remaining(const struct semel_consumer *consumer,
 		      "longer --timeout)";
 	return semel_error_set(error, SEMEL_NOT_FINISHED,
 			       "subscription %s not drained: %llu waiting (%llu delayed), %llu "
-			       "waiting behind a retry or a gap, %llu blocked: %s",
+			       "held behind a retry, a gap or earlier events, %llu blocked: %s",
 			       scope, (unsigned long long)remaining->backlog.waiting,
 			       (unsigned long long)remaining->backlog.delayed,
 			       (unsigned long long)remaining->holds.waiting,

@@ -301,6 +301,8 @@ static bool is_admitted(const struct line *line, size_t rest, enum semel_log_lev
 		return true;
 	entry.hash = hash_of(line->buffer->data + rest, line->buffer->length - rest);
 	remember_text(&entry, line, rest, level, message);
+	if (entry.text[0] == '\0') /* out of memory: what is not counted is written */
+		return true;
 	pthread_mutex_lock(&limiter_mutex);
 	bool admitted = semel_log_limiter_admit(&limiter, &entry,
 						semel_steady_ms(semel_env_system()), omitted_out);

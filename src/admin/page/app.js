@@ -112,7 +112,7 @@ function findings(dashboard) {
     if (one.breaker === 2) found.push(["bad", `${one.scope}: ${breakerText(one)}`]);
     if (one.paused) found.push(["warn", `${one.scope}: paused${one.lag ? `, ${plural(one.lag, "event", "events")} waiting` : ""}`]);
     if (one.lag === null) found.push(["warn", `${one.scope}: lag unknown, the broker is not reachable`]);
-    if (one.retrying) found.push(["warn", `${one.scope}: ${plural(one.retrying, "event", "events")} waiting behind a retry or a gap`]);
+    if (one.retrying) found.push(["warn", `${one.scope}: ${plural(one.retrying, "event", "events")} held behind a retry, a gap or earlier events`]);
   }
   const other = dashboard.pending - sum(dashboard.subscriptions, "deadLetters");
   if (other > 0) found.push(["bad", `${plural(other, "dead letter", "dead letters")} pending in other scopes (relay, applications)`, "#dead", "Show"]);
@@ -148,7 +148,7 @@ function showFlow(dashboard) {
   );
   $("aside").replaceChildren(
     station("retrying", outbox.retrying, outbox.lastError || "refused by the broker, or behind one", outbox.retrying ? "warn" : ""),
-    station("held", sum(subscriptions, "retrying"), "behind a retry or a gap", sum(subscriptions, "retrying") ? "warn" : ""),
+    station("held", sum(subscriptions, "retrying"), "behind a retry, a gap or earlier events", sum(subscriptions, "retrying") ? "warn" : ""),
     station("parked", sum(subscriptions, "parked") + sum(subscriptions, "blocked") + outbox.parked + outbox.blocked, "behind dead letters"),
     station("dead", dead, dead ? "pending" : "none", dead ? "bad" : "", "#dead"),
   );

@@ -206,7 +206,7 @@ const struct semel_option semel_consume_rows[] = {
 	{ .name = "drain",
 	  .kind = SEMEL_OPTION_FLAG,
 	  .command_line_only = true,
-	  .help = "exit when no event is queued, delayed, or waiting behind a retry or a gap; "
+	  .help = "exit when no event is queued, delayed, or held behind a retry or a gap; "
 		  "events parked behind a dead letter count only with --poison block" },
 	{ .name = "timeout",
 	  .kind = SEMEL_OPTION_DURATION,

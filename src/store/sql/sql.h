@@ -112,7 +112,7 @@ struct semel_sql_engine {
 };
 
 /* For engines: appends the statement with its parameters as `mark` and the number ('$': $1, $2, …).
- * String literals and quoted names are copied as they are. */
+ * String literals and quoted names are copied as they are; comments, E'' and $$ are not known. */
 void semel_sql_translate(struct semel_buffer *buffer, const char *sql, char mark);
 
 /* ---- queries --------------------------------------------------------------------------------- */
