@@ -172,9 +172,9 @@ static semel_status find_or_make(const struct semel_sqlite_open *how, struct sta
 		return semel_error_set(error, SEMEL_OUTAGE, "cannot open the %s %s: %s", how->what,
 				       how->path, strerror(errno));
 	return semel_error_set(error, SEMEL_OUTAGE,
-			       "cannot open the %s %s: there is no such file (name the right one, "
-			       "or create it with: semel init)",
-			       how->what, how->path);
+			       "cannot open the %s %s: no such file (check the path, or run: semel "
+			       "--store sqlite:%s init)",
+			       how->what, how->path, how->path);
 }
 
 /* The path without links must lead to the file that was checked. */

@@ -163,9 +163,8 @@ static semel_status find_target(struct run *run, semel_error *error)
 	}
 	if (plan->scope && !run->target)
 		return semel_error_set(error, SEMEL_INVALID,
-				       "subscription %s not found: it is recorded when it first "
-				       "consumes; if its inbox is in another database, add "
-				       "--consumer-store URL",
+				       "scope %s not found (run: semel subscriptions list; if its "
+				       "inbox is in another database, add --consumer-store URL)",
 				       plan->scope);
 	return SEMEL_OK;
 }

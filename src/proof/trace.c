@@ -198,6 +198,9 @@ static semel_status is_stuck(const struct reader *reader, bool *stuck_out, semel
 static const char *with_reason(const struct reader *reader, const char *text)
 {
 	struct semel_buffer why = { 0 };
+	if (reader->row->paused && !reader->consumers.paused)
+		return semel_arena_printf(reader->query->arena, "%s, the subscription is paused",
+					  text);
 	bool waits = semel_consumers_explain(&reader->consumers, reader->now_ms, &why);
 	const char *reason =
 		waits ? semel_arena_printf(reader->query->arena, "%s, %s", text, why.data) : text;

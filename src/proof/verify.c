@@ -213,8 +213,8 @@ static semel_status verify_unsubscribed(struct semel_verification *verification,
 	}
 	return semel_error_set(
 		error, SEMEL_INVALID,
-		"scope %s not found: it has no subscription and no claims (if its inbox is "
-		"in another database, add --consumer-store URL)",
+		"scope %s not found (run: semel subscriptions list; if its inbox is in another "
+		"database, add --consumer-store URL)",
 		name);
 }
 

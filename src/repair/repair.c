@@ -470,9 +470,9 @@ static semel_status check_scopes(const struct repair *repair, semel_error *error
 	for (size_t i = 0; scopes && scopes[i]; i++)
 		if (!repair->found[i])
 			return semel_error_set(error, SEMEL_INVALID,
-					       "scope %s not found (list all scopes: semel "
-					       "subscriptions list; if it is in another database, "
-					       "add --consumer-store URL)",
+					       "scope %s not found (run: semel subscriptions list; "
+					       "if its inbox is in another database, add "
+					       "--consumer-store URL)",
 					       scopes[i]);
 	return SEMEL_OK;
 }

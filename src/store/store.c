@@ -146,7 +146,7 @@ semel_status semel_changes_find(const char *store_url,
 	if (store->changes == NULL)
 		status = semel_error_set(error, SEMEL_CONFIG,
 					 "the store %s has no change stream (use postgres://, or "
-					 "--source poll)",
+					 "leave out --cdc and --source cdc)",
 					 url.scheme);
 	else
 		*driver_out = store->changes;

@@ -253,7 +253,7 @@ def test_an_unknown_entry_is_reported(shop, command):
 
 def test_a_store_without_tables_is_reported_with_the_remedy(bare):
     if isinstance(bare.store, Path):
-        assert "semel init" in bare.fails(69, "dlq", "list")
+        assert "run: semel --store sqlite:semel.db init" in bare.fails(69, "dlq", "list")
         bare.store.touch()
     assert re.search("semel .*init", bare.fails(78, "dlq", "list"))
 

@@ -349,10 +349,14 @@ static semel_status run_replay(struct semel_invocation *invocation)
 	const char *const *ids = semel_args_positionals(invocation->args, &count);
 	bool all = semel_args_flag(invocation->args, "all");
 	const char *scope = semel_args_text(invocation->args, "scope");
-	if (all == (count > 0))
+	if (all && count > 0)
 		return semel_error_set(
 			error, SEMEL_USAGE,
-			"dlq replay needs either dead letter ids or --all, not both");
+			"--all and dead letter ids are mutually exclusive (use one)");
+	if (!all && count == 0)
+		return semel_error_set(error, SEMEL_USAGE,
+				       "dlq replay needs dead letter ids or --all (run: semel dlq "
+				       "list)");
 	if (scope && !all)
 		return semel_error_set(error, SEMEL_USAGE,
 				       "--scope can be used only with --all (remove --scope, or "

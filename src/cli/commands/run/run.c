@@ -546,7 +546,8 @@ const struct semel_command semel_command_run = {
 	.details =
 		"Each service has a thread of its own. A service that fails is restarted, with "
 		"growing delays, and /readyz reports the reason; the others continue. Invalid "
-		"settings end the program before any service starts.\n\n"
+		"settings end the program. The admin server starts when all services have "
+		"started.\n\n"
 		"On SIGHUP the file is read again: services whose settings changed are restarted, "
 		"new ones started, others stopped; an invalid file changes nothing. In the section "
 		"admin, only the token file is reloaded. On SIGTERM or SIGINT all services finish "
